@@ -1,0 +1,2 @@
+//! The world around a core: fake doors, faults, checkers.
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! The shell: the only room with a clock, file descriptors, randomness and `unsafe`.
