@@ -167,7 +167,10 @@ pub struct LinuxPodSandboxConfig {
     #[prost(message, optional, tag = "2")]
     pub security_context: ::core::option::Option<LinuxSandboxSecurityContext>,
     #[prost(btree_map = "string, string", tag = "3")]
-    pub sysctls: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub sysctls: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(message, optional, tag = "4")]
     pub overhead: ::core::option::Option<LinuxContainerResources>,
     #[prost(message, optional, tag = "5")]
@@ -197,9 +200,15 @@ pub struct PodSandboxConfig {
     #[prost(message, repeated, tag = "5")]
     pub port_mappings: ::prost::alloc::vec::Vec<PortMapping>,
     #[prost(btree_map = "string, string", tag = "6")]
-    pub labels: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(btree_map = "string, string", tag = "7")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(message, optional, tag = "8")]
     pub linux: ::core::option::Option<LinuxPodSandboxConfig>,
     #[prost(message, optional, tag = "9")]
@@ -223,16 +232,14 @@ pub struct StopPodSandboxRequest {
     pub pod_sandbox_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StopPodSandboxResponse {
-}
+pub struct StopPodSandboxResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemovePodSandboxRequest {
     #[prost(string, tag = "1")]
     pub pod_sandbox_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RemovePodSandboxResponse {
-}
+pub struct RemovePodSandboxResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PodSandboxStatusRequest {
     #[prost(string, tag = "1")]
@@ -277,9 +284,15 @@ pub struct PodSandboxStatus {
     #[prost(message, optional, tag = "6")]
     pub linux: ::core::option::Option<LinuxPodSandboxStatus>,
     #[prost(btree_map = "string, string", tag = "7")]
-    pub labels: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(btree_map = "string, string", tag = "8")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(string, tag = "9")]
     pub runtime_handler: ::prost::alloc::string::String,
 }
@@ -288,7 +301,10 @@ pub struct PodSandboxStatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<PodSandboxStatus>,
     #[prost(btree_map = "string, string", tag = "2")]
-    pub info: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub info: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(message, repeated, tag = "3")]
     pub containers_statuses: ::prost::alloc::vec::Vec<ContainerStatus>,
     #[prost(int64, tag = "4")]
@@ -306,7 +322,10 @@ pub struct PodSandboxFilter {
     #[prost(message, optional, tag = "2")]
     pub state: ::core::option::Option<PodSandboxStateValue>,
     #[prost(btree_map = "string, string", tag = "3")]
-    pub label_selector: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub label_selector: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListPodSandboxRequest {
@@ -324,9 +343,15 @@ pub struct PodSandbox {
     #[prost(int64, tag = "4")]
     pub created_at: i64,
     #[prost(btree_map = "string, string", tag = "5")]
-    pub labels: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(btree_map = "string, string", tag = "6")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(string, tag = "7")]
     pub runtime_handler: ::prost::alloc::string::String,
 }
@@ -360,7 +385,10 @@ pub struct PodSandboxStatsFilter {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
     #[prost(btree_map = "string, string", tag = "2")]
-    pub label_selector: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub label_selector: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListPodSandboxStatsRequest {
@@ -389,9 +417,15 @@ pub struct PodSandboxAttributes {
     #[prost(message, optional, tag = "2")]
     pub metadata: ::core::option::Option<PodSandboxMetadata>,
     #[prost(btree_map = "string, string", tag = "3")]
-    pub labels: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(btree_map = "string, string", tag = "4")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxStats {
@@ -493,7 +527,10 @@ pub struct ImageSpec {
     #[prost(string, tag = "1")]
     pub image: ::prost::alloc::string::String,
     #[prost(btree_map = "string, string", tag = "2")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(string, tag = "18")]
     pub user_specified_image: ::prost::alloc::string::String,
     #[prost(string, tag = "19")]
@@ -527,7 +564,10 @@ pub struct LinuxContainerResources {
     #[prost(message, repeated, tag = "8")]
     pub hugepage_limits: ::prost::alloc::vec::Vec<HugepageLimit>,
     #[prost(btree_map = "string, string", tag = "9")]
-    pub unified: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub unified: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(int64, tag = "10")]
     pub memory_swap_limit_in_bytes: i64,
 }
@@ -712,9 +752,15 @@ pub struct ContainerConfig {
     #[prost(message, repeated, tag = "8")]
     pub devices: ::prost::alloc::vec::Vec<Device>,
     #[prost(btree_map = "string, string", tag = "9")]
-    pub labels: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(btree_map = "string, string", tag = "10")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(string, tag = "11")]
     pub log_path: ::prost::alloc::string::String,
     #[prost(bool, tag = "12")]
@@ -752,8 +798,7 @@ pub struct StartContainerRequest {
     pub container_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StartContainerResponse {
-}
+pub struct StartContainerResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StopContainerRequest {
     #[prost(string, tag = "1")]
@@ -762,16 +807,14 @@ pub struct StopContainerRequest {
     pub timeout: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StopContainerResponse {
-}
+pub struct StopContainerResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveContainerRequest {
     #[prost(string, tag = "1")]
     pub container_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RemoveContainerResponse {
-}
+pub struct RemoveContainerResponse {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContainerStateValue {
     #[prost(enumeration = "ContainerState", tag = "1")]
@@ -786,7 +829,10 @@ pub struct ContainerFilter {
     #[prost(string, tag = "3")]
     pub pod_sandbox_id: ::prost::alloc::string::String,
     #[prost(btree_map = "string, string", tag = "4")]
-    pub label_selector: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub label_selector: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListContainersRequest {
@@ -810,9 +856,15 @@ pub struct Container {
     #[prost(int64, tag = "7")]
     pub created_at: i64,
     #[prost(btree_map = "string, string", tag = "8")]
-    pub labels: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(btree_map = "string, string", tag = "9")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(string, tag = "10")]
     pub image_id: ::prost::alloc::string::String,
 }
@@ -863,9 +915,15 @@ pub struct ContainerStatus {
     #[prost(string, tag = "11")]
     pub message: ::prost::alloc::string::String,
     #[prost(btree_map = "string, string", tag = "12")]
-    pub labels: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(btree_map = "string, string", tag = "13")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(message, repeated, tag = "14")]
     pub mounts: ::prost::alloc::vec::Vec<Mount>,
     #[prost(string, tag = "15")]
@@ -884,7 +942,10 @@ pub struct ContainerStatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<ContainerStatus>,
     #[prost(btree_map = "string, string", tag = "2")]
-    pub info: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub info: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerResources {
@@ -907,11 +968,13 @@ pub struct UpdateContainerResourcesRequest {
     #[prost(message, optional, tag = "3")]
     pub windows: ::core::option::Option<WindowsContainerResources>,
     #[prost(btree_map = "string, string", tag = "4")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UpdateContainerResourcesResponse {
-}
+pub struct UpdateContainerResourcesResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecSyncRequest {
     #[prost(string, tag = "1")]
@@ -1036,7 +1099,10 @@ pub struct ImageStatusResponse {
     #[prost(message, optional, tag = "1")]
     pub image: ::core::option::Option<Image>,
     #[prost(btree_map = "string, string", tag = "2")]
-    pub info: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub info: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AuthConfig {
@@ -1073,8 +1139,7 @@ pub struct RemoveImageRequest {
     pub image: ::core::option::Option<ImageSpec>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RemoveImageResponse {
-}
+pub struct RemoveImageResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NetworkConfig {
     #[prost(string, tag = "1")]
@@ -1091,8 +1156,7 @@ pub struct UpdateRuntimeConfigRequest {
     pub runtime_config: ::core::option::Option<RuntimeConfig>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UpdateRuntimeConfigResponse {
-}
+pub struct UpdateRuntimeConfigResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RuntimeCondition {
     #[prost(string, tag = "1")]
@@ -1140,15 +1204,17 @@ pub struct StatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<RuntimeStatus>,
     #[prost(btree_map = "string, string", tag = "2")]
-    pub info: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub info: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(message, repeated, tag = "3")]
     pub runtime_handlers: ::prost::alloc::vec::Vec<RuntimeHandler>,
     #[prost(message, optional, tag = "4")]
     pub features: ::core::option::Option<RuntimeFeatures>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ImageFsInfoRequest {
-}
+pub struct ImageFsInfoRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UInt64Value {
     #[prost(uint64, tag = "1")]
@@ -1208,7 +1274,10 @@ pub struct ContainerStatsFilter {
     #[prost(string, tag = "2")]
     pub pod_sandbox_id: ::prost::alloc::string::String,
     #[prost(btree_map = "string, string", tag = "3")]
-    pub label_selector: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub label_selector: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListContainerStatsResponse {
@@ -1232,9 +1301,15 @@ pub struct ContainerAttributes {
     #[prost(message, optional, tag = "2")]
     pub metadata: ::core::option::Option<ContainerMetadata>,
     #[prost(btree_map = "string, string", tag = "3")]
-    pub labels: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(btree_map = "string, string", tag = "4")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerStats {
@@ -1354,8 +1429,7 @@ pub struct ReopenContainerLogRequest {
     pub container_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ReopenContainerLogResponse {
-}
+pub struct ReopenContainerLogResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CheckpointContainerRequest {
     #[prost(string, tag = "1")]
@@ -1366,11 +1440,9 @@ pub struct CheckpointContainerRequest {
     pub timeout: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct CheckpointContainerResponse {
-}
+pub struct CheckpointContainerResponse {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetEventsRequest {
-}
+pub struct GetEventsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerEventResponse {
     #[prost(string, tag = "1")]
@@ -1385,8 +1457,7 @@ pub struct ContainerEventResponse {
     pub containers_statuses: ::prost::alloc::vec::Vec<ContainerStatus>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListMetricDescriptorsRequest {
-}
+pub struct ListMetricDescriptorsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListMetricDescriptorsResponse {
     #[prost(message, repeated, tag = "1")]
@@ -1402,16 +1473,14 @@ pub struct MetricDescriptor {
     pub label_keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListPodSandboxMetricsRequest {
-}
+pub struct ListPodSandboxMetricsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListPodSandboxMetricsResponse {
     #[prost(message, repeated, tag = "1")]
     pub pod_metrics: ::prost::alloc::vec::Vec<PodSandboxMetrics>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StreamPodSandboxMetricsRequest {
-}
+pub struct StreamPodSandboxMetricsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StreamPodSandboxMetricsResponse {
     #[prost(message, repeated, tag = "1")]
@@ -1447,8 +1516,7 @@ pub struct Metric {
     pub value: ::core::option::Option<UInt64Value>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RuntimeConfigRequest {
-}
+pub struct RuntimeConfigRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RuntimeConfigResponse {
     #[prost(message, optional, tag = "1")]
@@ -1469,8 +1537,7 @@ pub struct UpdatePodSandboxResourcesRequest {
     pub resources: ::core::option::Option<LinuxContainerResources>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UpdatePodSandboxResourcesResponse {
-}
+pub struct UpdatePodSandboxResourcesResponse {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Protocol {

@@ -1,0 +1,44 @@
+//! Back-off in integers on the monotonic clock: clock steps change nothing (B41).
+
+use crate::time::{Mono, Span};
+use serde::{Deserialize, Serialize};
+
+/// Doubling periods: `base`, 2 x base, ... up to `most`; forgotten `2 x most` after the last failure,
+/// as client-go's flowcontrol.Backoff does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackOff {
+    period: Span,
+    /// The last failure.
+    at: Mono,
+}
+
+impl BackOff {
+    /// The first failure: the period is `base`.
+    pub fn first(now: Mono, base: Span) -> BackOff {
+        BackOff { period: base, at: now }
+    }
+
+    /// One more failure.
+    pub fn again(&mut self, now: Mono, base: Span, most: Span, forget_after: Span) {
+        self.period = if now.since(self.at) > forget_after {
+            base
+        } else {
+            Span(self.period.times(2).0.min(most.0).max(base.0.min(most.0)))
+        };
+        self.at = now;
+    }
+
+    pub fn period(&self) -> Span {
+        self.period
+    }
+
+    pub fn at(&self) -> Mono {
+        self.at
+    }
+
+    /// When `period` has passed since `from`, if that still lies ahead.
+    pub fn until(&self, from: Mono, now: Mono) -> Option<Mono> {
+        let end = from + self.period;
+        (end > now).then_some(end)
+    }
+}

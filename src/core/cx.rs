@@ -1,0 +1,90 @@
+//! What a manager may do while it handles an input: read facts, say notes, ask the world.
+
+use crate::effect::{Call, Effect, Reply};
+use crate::facts::Facts;
+use crate::ids::{RequestId, Token};
+use crate::limits::NOTES_PER_STEP_MAX;
+use crate::note::Note;
+use crate::route::Then;
+use crate::time::Now;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The calls that are out in the world, each with its continuation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Asks {
+    next: u64,
+    open: BTreeMap<Token, Then>,
+}
+
+impl Asks {
+    /// Ends a call: its continuation, or None when it was cancelled or never asked.
+    pub(crate) fn close(&mut self, token: Token) -> Option<Then> {
+        self.open.remove(&token)
+    }
+
+    pub(crate) fn peek(&self, token: Token) -> Option<&Then> {
+        self.open.get(&token)
+    }
+}
+
+pub struct Cx<'a> {
+    pub now: Now,
+    pub facts: &'a mut Facts,
+    asks: &'a mut Asks,
+    effects: &'a mut Vec<Effect>,
+    notes: VecDeque<Note>,
+    said: usize,
+}
+
+impl<'a> Cx<'a> {
+    pub(crate) fn new(
+        now: Now,
+        facts: &'a mut Facts,
+        asks: &'a mut Asks,
+        effects: &'a mut Vec<Effect>,
+    ) -> Cx<'a> {
+        Cx { now, facts, asks, effects, notes: VecDeque::new(), said: 0 }
+    }
+
+    /// Asks the world; the answer comes back to the asking manager with `then`.
+    pub(crate) fn call(&mut self, then: impl Into<Then>, call: Call) -> Token {
+        self.asks.next += 1;
+        let token = Token(self.asks.next);
+        self.asks.open.insert(token, then.into());
+        self.effects.push(Effect::Call { token, call });
+        token
+    }
+
+    /// Gives up a call: no answer to it will come.
+    pub(crate) fn cancel(&mut self, token: Token) {
+        if self.asks.open.remove(&token).is_some() {
+            self.effects.push(Effect::Cancel(token));
+        }
+    }
+
+    /// Tells the other managers, later in this step.
+    pub(crate) fn say(&mut self, note: Note) {
+        self.said += 1;
+        assert!(self.said <= NOTES_PER_STEP_MAX, "managers talk in a circle: {note:?}");
+        self.notes.push_back(note);
+    }
+
+    pub(crate) fn next_note(&mut self) -> Option<Note> {
+        self.notes.pop_front()
+    }
+
+    pub(crate) fn reply(&mut self, request: RequestId, reply: Reply) {
+        self.effects.push(Effect::Reply { request, reply });
+    }
+
+    /// Any other effect.
+    pub(crate) fn emit(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    pub(crate) fn asks(&mut self) -> &mut Asks {
+        self.asks
+    }
+}

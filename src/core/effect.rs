@@ -1,0 +1,185 @@
+//! Everything that the core does to the world, cut by door. Hashed into the chain of the run.
+
+use crate::ids::{RequestId, Token};
+use crate::time::Span;
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Effect {
+    /// Ends in exactly one `Event::Done` unless it is cancelled.
+    Call { token: Token, call: Call },
+    /// No Done and no Item of this token enters the core any more.
+    Cancel(Token),
+    /// The whole answer to a request.
+    Reply { request: RequestId, reply: Reply },
+    /// Answer a request with a container's log, pumped outside the core.
+    SendLog { request: RequestId, log: Box<LogQuery> },
+    /// The container of a followed log has stopped: finish at the end of the file.
+    EndLog { request: RequestId },
+    /// Leave the process with this status; pods go on running.
+    Exit(i32),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Call {
+    Rpc(Rpc),
+    Disk(DiskOp),
+    Kernel(KernelOp),
+    Helper(HelperOp),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rpc {
+    pub peer: Peer,
+    /// `/runtime.v1.RuntimeService/ListContainers`
+    pub path: Cow<'static, str>,
+    pub body: Bytes,
+    /// The deadline; None waits for ever (image pulls).
+    pub within: Option<Span>,
+    /// A list whose answer may be `Same` as the last one that this peer gave to this path.
+    pub same_as_last: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Peer {
+    Runtime,
+    Images,
+}
+
+/// Bounded work on the agent's own directories: done on the thread, answered as an event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum DiskOp {
+    /// Read a manifest file, or the files of a directory (no dot names, not recursive, sorted, 10 MiB each).
+    /// Files that changed since the last read come as items. Answer: `Manifests`.
+    ReadManifests { path: String },
+    /// A stream: `PathChanged` whenever a manifest may have changed; ends with an error when the watch breaks.
+    WatchManifests { path: String },
+    /// Answer: `PodReady`. Only when no volume needs the helper.
+    SetUpPod(Box<PodSetup>),
+    /// Before a container is created: the files that it mounts.
+    PrepareContainer(Box<ContainerFiles>),
+    /// The last `most` bytes of a file, all lines or the last `lines`. Answer: `Text`.
+    ReadTail { path: String, most: u32, lines: Option<u32>, cri_log: bool },
+    /// Make `link` point to `target`, replacing what is there.
+    Symlink { link: String, target: String },
+    /// Answer: `Names`; a missing directory is empty.
+    List { path: String },
+}
+
+/// The directories of a pod and what is mounted below them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodSetup {
+    /// `<root-dir>/pods/<uid>`, 0750, with `volumes`, `plugins` and `containers` in it.
+    pub pod_dir: String,
+    /// `<podLogsDir>/<ns>_<name>_<uid>`, 0755, with a directory for each container.
+    pub log_dir: String,
+    pub containers: Vec<String>,
+    pub volumes: Vec<VolumeSetup>,
+    /// Read the node's resolver file at this path (empty: none).
+    pub resolv_conf: String,
+    /// Read /etc/hosts too.
+    pub node_hosts: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeSetup {
+    pub name: String,
+    pub kind: VolumeKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum VolumeKind {
+    /// A directory 0777 below the pod's; `gid` is the pod's fsGroup.
+    EmptyDir { path: String, gid: Option<i64> },
+    /// The same as a tmpfs of at most this many bytes (0: the kernel's default). Helper only.
+    MemoryDir { path: String, size_bytes: u64, gid: Option<i64> },
+    /// Checked, or made, by its type. Helper only: a foreign path may hang.
+    HostPath { path: String, kind: HostPathKind },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostPathKind {
+    Unchecked,
+    DirectoryOrCreate,
+    Directory,
+    FileOrCreate,
+    File,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ContainerFiles {
+    /// `etc-hosts` (0644) with its content, unless the container mounts its own.
+    pub etc_hosts: Option<(String, String)>,
+    /// The termination log (0666), made empty.
+    pub termination_log: Option<String>,
+    /// Host directories of subPath mounts that must exist below a volume.
+    pub subpaths: Vec<SubPath>,
+    /// The container's log directory.
+    pub log_dir: String,
+}
+
+/// A directory inside a volume, opened without following links out of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubPath {
+    pub volume: String,
+    pub path: String,
+}
+
+/// cgroupfs: bounded reads and writes. Paths are relative to the cgroup root: `kubepods/burstable`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum KernelOp {
+    /// Make each cgroup, in order, in all controllers, and write its values.
+    SetCgroups(Vec<Cgroup>),
+    /// Kill what is left in a cgroup and its children and remove it; gone already is fine. `Busy`: try again.
+    RemoveCgroup { path: String },
+    /// Child cgroups. Answer: `Names`; a missing one is empty.
+    ListCgroups { path: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cgroup {
+    pub path: String,
+    /// File name and value in this machine's cgroup version: `cpu.shares`, `memory.max`, `pids.max`.
+    pub values: Vec<(Cow<'static, str>, String)>,
+}
+
+/// Work that may hang, for the helper pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum HelperOp {
+    /// As `DiskOp::SetUpPod`, for every kind of volume.
+    SetUpPod(Box<PodSetup>),
+    /// Unmount everything below the pod's directory, then remove it; never crosses a mount.
+    TearDownPod { pod_dir: String },
+    /// Remove a directory tree of ours (a log directory); never follows a link.
+    RemoveTree { path: String },
+    /// GET a manifest within 10 s, at most 10 MiB. Answer: `Manifest`, or `Same` for the bytes of last time.
+    FetchManifest { url: String, headers: Vec<(String, String)> },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    pub status: u16,
+    pub content_type: Cow<'static, str>,
+    pub body: Bytes,
+}
+
+/// What `/containerLogs` asked for; the bounds were checked by the core.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LogQuery {
+    /// `<podLogsDir>/<ns>_<name>_<uid>/<container>/<N>.log`
+    pub path: String,
+    pub follow: bool,
+    pub timestamps: bool,
+    /// Nanoseconds since 1970: older lines are left out.
+    pub since: Option<i64>,
+    pub tail_lines: Option<u64>,
+    pub limit_bytes: Option<u64>,
+}

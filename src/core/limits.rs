@@ -1,0 +1,16 @@
+//! Bounds of everything that could grow.
+
+use crate::time::Span;
+
+/// Notes in one step: more means that two managers talk in a circle.
+pub const NOTES_PER_STEP_MAX: usize = 100_000;
+/// Pods that may come from one source.
+pub const PODS_PER_SOURCE_MAX: usize = 1_000;
+/// Lines of Kubernetes events kept in memory.
+pub const EVENTS_KEPT_MAX: usize = 256;
+/// A status message taken from a runtime or a file, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 4_096;
+/// How long a relist may take before the PLEG is unhealthy.
+pub const PLEG_UNHEALTHY_AFTER: Span = Span::from_secs(180);
+/// How long the last good runtime status counts.
+pub const RUNTIME_DOWN_AFTER: Span = Span::from_secs(30);

@@ -1,0 +1,76 @@
+//! What the configuration means to the core: the part of `KubeletConfiguration` and of the flags that decisions need.
+//! The shell fills it in at start, after precedence, defaults and validation.
+
+use crate::time::Span;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    pub node_name: String,
+    /// The operating system's host name.
+    pub hostname: String,
+    pub root_dir: String,
+    pub pod_logs_dir: String,
+    /// `/var/log/containers`; empty: no links are made (`steplet run`).
+    pub container_links_dir: String,
+    /// `staticPodPath`, empty when unset.
+    pub static_pod_path: String,
+    /// `staticPodURL`, empty when unset.
+    pub static_pod_url: String,
+    pub static_pod_url_headers: Vec<(String, String)>,
+    pub file_check: Span,
+    pub http_check: Span,
+    pub sync_frequency: Span,
+    pub runtime_request_timeout: Span,
+    pub max_pods: u32,
+    /// -1: no limit.
+    pub pod_pids_limit: i64,
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    /// Path of the node's resolver file, empty for none.
+    pub resolv_conf: String,
+    /// cgroup below which `kubepods` lies, without a leading slash; empty for the root.
+    pub cgroup_root: String,
+    pub cgroups_per_qos: bool,
+    /// `enforceNodeAllocatable` holds `pods`.
+    pub enforce_pods: bool,
+    /// kubeReserved + systemReserved.
+    pub reserved_cpu_milli: u64,
+    pub reserved_memory_bytes: u64,
+    pub reserved_pids: u64,
+    pub cpu_cfs_quota: bool,
+    pub cpu_cfs_period_us: u64,
+    pub seccomp_default: bool,
+    /// `singleProcessOOMKill` after defaulting.
+    pub single_process_oom_kill: bool,
+    pub serialize_image_pulls: bool,
+    /// Parallel pulls at most; 0: no limit.
+    pub max_parallel_image_pulls: u32,
+    /// 0: no limit.
+    pub registry_qps: u32,
+    pub registry_burst: u32,
+    /// `crashLoopBackOff.maxContainerRestartPeriod`.
+    pub crash_loop_max: Span,
+    pub allowed_unsafe_sysctls: Vec<String>,
+    pub debugging_handlers: bool,
+    /// `authorization.mode: AlwaysAllow` together with anonymous access: 10250 answers everybody.
+    pub serve_everybody: bool,
+    /// `steplet run`: stop the pods at the first signal and leave when they are gone.
+    pub stop_pods_on_exit: bool,
+    /// The whole effective KubeletConfiguration as JSON, for `/configz`.
+    pub configz: Bytes,
+}
+
+impl Settings {
+    pub fn pod_dir(&self, uid: &crate::ids::PodUid) -> String {
+        alloc::format!("{}/pods/{uid}", self.root_dir)
+    }
+
+    /// `<podLogsDir>/<namespace>_<name>_<uid>` (contract: sandbox log_directory).
+    pub fn log_dir(&self, namespace: &str, name: &str, uid: &crate::ids::PodUid) -> String {
+        alloc::format!("{}/{namespace}_{name}_{uid}", self.pod_logs_dir)
+    }
+}
