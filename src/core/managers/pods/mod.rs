@@ -1,0 +1,3 @@
+//! The pods of this node: where they come from, what the runtime shows of them, how each lives and ends.
+
+pub mod view;
