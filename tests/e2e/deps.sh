@@ -1,0 +1,74 @@
+#!/bin/bash
+# deps.sh [list | PART...]: installs what building and testing need on a Debian machine, and only what is missing.
+#
+#   build   compiler, Rust toolchain of rust-toolchain.toml with the static target
+#   node    containerd, runc, network plugins, busybox: a node to run pods on
+#   guest   the kernel of the cgroup v2 guest (a package that is unpacked into the cache, not installed)
+#
+# Without a part: all. `list` prints the packages. Quick when all is there: it asks dpkg before apt.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cache=${STEPLET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/steplet}
+say() { echo "deps: $*"; }
+
+build=(gcc libc6-dev make musl-tools python3)
+node=(busybox-static ca-certificates containerd containernetworking-plugins curl iproute2 iptables runc util-linux)
+guest=(busybox-static cpio xz-utils)
+
+packages() {
+    local missing=() name
+    for name; do
+        [[ $(dpkg-query -Wf '${db:Status-Status}' "$name" 2>/dev/null) == installed ]] || missing+=("$name")
+    done
+    ((${#missing[@]})) || return 0
+    command -v apt-get >/dev/null || { say "install these packages first: ${missing[*]}" >&2; exit 1; }
+    ((UID == 0)) || { say "run as root: apt-get install ${missing[*]}" >&2; exit 1; }
+    say "installing ${missing[*]}"
+    # Lists may be old or absent; a failing mirror shows in the install that follows.
+    apt-get update -qq || say "apt-get update failed, trying with the lists at hand"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+rust() {
+    export PATH=$HOME/.cargo/bin:$PATH
+    local target installed
+    if ! command -v rustup >/dev/null; then
+        packages ca-certificates curl
+        say "installing rustup, the toolchain's installer"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+            sh -s -- -y -q --no-modify-path --profile minimal --default-toolchain none
+    fi
+    # Read from rust-toolchain.toml: rustup does not always install by itself.
+    local channel
+    channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+    target=$(uname -m)-unknown-linux-musl
+    if ! rustup toolchain list | grep -q "^$channel-"; then
+        say "installing Rust $channel"
+        rustup -q toolchain install "$channel" --profile minimal --no-self-update
+    fi
+    installed=$(rustup component list --installed --toolchain "$channel")
+    for part in clippy rustfmt; do
+        grep -q "^$part" <<<"$installed" || { say "adding $part"; rustup -q component add --toolchain "$channel" "$part"; }
+    done
+    grep -q "^rust-std-$target" <<<"$installed" || { say "adding the static target $target"; rustup -q target add --toolchain "$channel" "$target"; }
+}
+
+# The kernel is a Debian package of 40 MB: a program, so it needs no installation and no privileges.
+kernel() {
+    compgen -G "$cache/guest/user-mode-linux_*.deb" >/dev/null && return
+    mkdir -p "$cache/guest"
+    say "fetching the guest's kernel (user-mode-linux)"
+    (cd "$cache/guest" && apt-get download -qq user-mode-linux 2>/dev/null) ||
+        { apt-get update -qq; (cd "$cache/guest" && apt-get download -qq user-mode-linux); }
+}
+
+[[ ${1:-} != list ]] || { printf '%s\n' "${build[@]}" "${node[@]}" "${guest[@]}" | sort -u; exit; }
+(($#)) || set -- build node guest
+for part; do
+    case $part in
+        build) packages "${build[@]}"; rust ;;
+        node) packages "${node[@]}" ;;
+        guest) packages "${guest[@]}"; kernel ;;
+        *) say "no part $part: build, node or guest" >&2; exit 2 ;;
+    esac
+done
