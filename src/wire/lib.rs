@@ -1,2 +1,10 @@
 //! Protocols without sockets: bytes in, bytes and messages out.
+//!
+//! Nothing in this room opens a descriptor, starts a thread or waits. The caller moves bytes between
+//! a socket and a connection, and asks the connection what happened.
 #![forbid(unsafe_code)]
+
+mod duplex;
+pub mod grpc_client;
+mod grpc_frame;
+pub mod grpc_status;
