@@ -3,5 +3,13 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod container;
 #[allow(clippy::all, clippy::pedantic, missing_docs)] // generated
 pub mod cri;
+pub mod json;
+pub mod meta;
+pub mod pod;
+pub mod quantity;
+pub mod status;
+pub mod time;
+pub mod volume;
