@@ -1,3 +1,6 @@
 //! The pods of this node: where they come from, what the runtime shows of them, how each lives and ends.
 
+pub mod policy;
+#[cfg(test)]
+mod sample;
 pub mod view;
