@@ -4,7 +4,9 @@
 //! a socket and a connection, and asks the connection what happened.
 #![forbid(unsafe_code)]
 
+pub mod canon;
 mod duplex;
 pub mod grpc_client;
 mod grpc_frame;
 pub mod grpc_status;
+pub mod protobuf;
