@@ -1,0 +1,92 @@
+//! From the path of a field to the line that wrote it.
+
+use super::tree::{Child, Mark, Value};
+
+/// Knows where each value of one document was written.
+#[derive(Clone, Debug)]
+pub struct LineMap {
+    root: Child,
+}
+
+impl LineMap {
+    pub(super) fn new(root: Child) -> Self {
+        LineMap { root }
+    }
+
+    /// The place of the value at `path`, a JSON pointer (`/spec/containers/0`) or a field path as
+    /// Kubernetes prints it (`spec.containers[0]`, `metadata.labels[example.com/app]`).
+    /// The mark of a key where there is one.
+    pub fn find(&self, path: &str) -> Option<Mark> {
+        let (child, whole) = self.walk(path);
+        whole.then_some(child.mark)
+    }
+
+    /// As `find`, but the place of the closest parent when the path itself is not in the text,
+    /// which is where a missing field would be written.
+    pub fn nearest(&self, path: &str) -> Mark {
+        self.walk(path).0.mark
+    }
+
+    /// The characters that stood for a null, a boolean or a number: `0644` where the JSON says 420.
+    pub fn source(&self, path: &str) -> Option<&str> {
+        let (child, whole) = self.walk(path);
+        match &child.node.value {
+            Value::Literal { json, source } if whole => Some(source.as_ref().unwrap_or(json)),
+            _ => None,
+        }
+    }
+
+    /// As deep as the path leads, and whether that was all of it.
+    fn walk(&self, path: &str) -> (&Child, bool) {
+        let steps = if path.starts_with('/') { pointer(path) } else { field_path(path) };
+        let mut at = &self.root;
+        for step in &steps {
+            let next = match &at.node.value {
+                Value::Map(entries) => entries.get(step.as_str()),
+                Value::List(items) => step.parse::<usize>().ok().and_then(|i| items.get(i)),
+                Value::Literal { .. } | Value::Text(_) => None,
+            };
+            match next {
+                Some(child) => at = child,
+                None => return (at, false),
+            }
+        }
+        (at, true)
+    }
+}
+
+/// RFC 6901.
+fn pointer(path: &str) -> Vec<String> {
+    path.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
+}
+
+/// `a.b[0][x.y/z]` as its steps. A bracket runs to the next `]`, so keys in it may hold dots.
+fn field_path(path: &str) -> Vec<String> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        let (step, after) = if let Some(inner) = rest.strip_prefix('[') {
+            inner.split_once(']').unwrap_or((inner, ""))
+        } else {
+            rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len()))
+        };
+        steps.push(step.to_owned());
+        rest = after.strip_prefix('.').unwrap_or(after);
+    }
+    steps
+}
+
+/// Adds a key to a field path: plain names with a dot, all others in brackets.
+pub(super) fn push_key(path: &mut String, key: &str) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if key.is_empty() || !key.chars().all(plain) {
+        path.extend(["[", key, "]"]);
+    } else {
+        path.extend([if path.is_empty() { "" } else { "." }, key]);
+    }
+}
+
+/// Adds a list index to a field path.
+pub(super) fn push_index(path: &mut String, index: usize) {
+    path.extend(["[", &index.to_string(), "]"]);
+}
