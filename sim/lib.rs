@@ -1,2 +1,9 @@
-//! The world around a core: fake doors, faults, checkers.
+//! The world around a core: clocks that step, a runtime that misbehaves, and judges that share no code
+//! with the core. A simulated hour passes in a fraction of a second, and one seed gives one run.
 #![forbid(unsafe_code)]
+
+pub mod agenda;
+pub mod clock;
+pub mod dice;
+pub mod doors;
+pub mod trace;
