@@ -1,0 +1,242 @@
+//! The recorder: writes each event down before the core sees it, and what came of it after.
+//!
+//! It never stops the node. When the disk is full or broken it says so once, and tries a new segment every
+//! minute; a process that dies loses at most the frame being written.
+
+use super::frame::{plain_head, put_frame};
+use super::part::{Alphabet, Base, Encoder, done_token};
+use super::proto::{Check, Ended, Frame, Header, Input, OpenCall};
+use super::ring::{Ring, TapeJob};
+use super::{BUILD, CHECK_STEPS, call_name};
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use steplet_core::Core;
+use steplet_core::chain::Chain;
+use steplet_core::effect::Effect;
+use steplet_core::ids::Token;
+use steplet_core::time::{Mono, Now, Span};
+
+/// How often what was written is brought to the disk: what a power cut may lose.
+const SYNC_EVERY: Span = Span::from_secs(5);
+/// After an error, the next try.
+const RETRY_AFTER: Span = Span::from_secs(60);
+/// The longest turn of the loop that may go unmentioned.
+const SNAPSHOT_MILLIS_MAX: u128 = 10;
+
+pub struct Recorder {
+    ring: Ring,
+    /// What every header says.
+    header: Header,
+    state: State,
+    encoder: Encoder,
+    /// Number of the next step.
+    step: u64,
+    open: BTreeMap<Token, Cow<'static, str>>,
+    /// What the last step did, until it goes out with the next input.
+    pending: Frame,
+    buffer: Vec<u8>,
+    /// Steps that are on no tape.
+    lost: u64,
+    synced: Mono,
+}
+
+enum State {
+    /// `bytes` are in the file, all of them whole frames; `until` is where the segment ends.
+    Writing { file: File, path: PathBuf, bytes: u64, until: u64 },
+    /// Something failed at `since`; the message is out.
+    Stopped { since: Mono },
+}
+
+impl Recorder {
+    /// Begins a run with a core that has seen nothing yet. `max_bytes` bounds all that lies in `dir`. Does not
+    /// fail: what goes wrong is logged, and tried again.
+    pub fn open(dir: &Path, max_bytes: u64, seed: u64, now: Now, core: &Core) -> Recorder {
+        let header =
+            Header { build: BUILD.into(), seed, run: now.wall.0 as u64, ..Header::default() };
+        let mut recorder = Recorder {
+            ring: Ring::open(dir, max_bytes),
+            header,
+            state: State::Stopped { since: now.mono },
+            encoder: Encoder::new(Base::at(now)),
+            step: 0,
+            open: BTreeMap::new(),
+            pending: Frame::default(),
+            buffer: Vec::new(),
+            lost: 0,
+            synced: now.mono,
+        };
+        if let Err(error) = recorder.begin(&Chain::default(), core) {
+            recorder.stop(now, &error);
+        }
+        recorder
+    }
+
+    /// Writes down an event before its step. `event` is its postcard encoding.
+    pub fn input(&mut self, now: Now, event: &[u8]) {
+        if let Some(token) = done_token(event) {
+            self.open.remove(&token);
+        }
+        let (after, wall_step_ns) = self.encoder.base.advance(now);
+        let event = self.encoder.part(Alphabet::Event, event);
+        let mut frame = std::mem::take(&mut self.pending);
+        frame.input = Some(Input {
+            after_us: after / 1_000,
+            after_ns: (after % 1_000) as u32,
+            wall_step_ns,
+            event: Some(event),
+        });
+        self.step += 1;
+        if let Err(error) = self.write(&frame) {
+            self.stop(now, &error);
+        }
+        if !self.recording() {
+            self.lost += 1;
+        }
+    }
+
+    /// Takes what the step did; it goes out with the next input. A segment ends here when it is full.
+    pub fn effects(&mut self, now: Now, effects: &[Effect], chain: &Chain, core: &Core) {
+        let mut parts = Vec::with_capacity(effects.len());
+        for effect in effects {
+            match effect {
+                Effect::Call { token, call } => {
+                    self.open.insert(*token, call_name(call));
+                }
+                Effect::Cancel(token) => {
+                    self.open.remove(token);
+                }
+                _ => {}
+            }
+            let bytes = postcard::to_allocvec(effect).expect("an effect always encodes");
+            parts.push(self.encoder.part(Alphabet::Effect, &bytes));
+        }
+        self.pending.ended =
+            Some(Ended { chain: u32::from_le_bytes(chain.short()), effects: parts });
+        if self.step.is_multiple_of(CHECK_STEPS) {
+            self.pending.check = Some(Check {
+                chain: chain.0.to_vec(),
+                core: Sha256::digest(core.snapshot()).to_vec(),
+            });
+        }
+        self.tend(now, chain, core);
+    }
+
+    /// What a helper process should do; forgotten once asked for.
+    pub fn jobs(&mut self) -> Vec<TapeJob> {
+        self.ring.jobs()
+    }
+
+    /// Whether this very moment is going onto a tape, for a metric.
+    pub fn recording(&self) -> bool {
+        matches!(self.state, State::Writing { .. })
+    }
+
+    /// How many steps of this run are on no tape.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Writes what is pending: at the end of a run, and before something that may end it.
+    pub fn flush(&mut self, now: Now) {
+        let frame = std::mem::take(&mut self.pending);
+        if frame != Frame::default()
+            && let Err(error) = self.write(&frame)
+        {
+            self.stop(now, &error);
+        }
+    }
+
+    fn tend(&mut self, now: Now, chain: &Chain, core: &Core) {
+        match &self.state {
+            State::Writing { path, bytes, until, .. } => {
+                if bytes >= until {
+                    let path = path.clone();
+                    self.flush(now);
+                    self.ring.closed(path);
+                    self.restart(now, chain, core);
+                } else if now.mono.since(self.synced) >= SYNC_EVERY {
+                    self.synced = now.mono;
+                    self.ring.sync(path.clone());
+                }
+            }
+            State::Stopped { since } => {
+                if now.mono.since(*since) >= RETRY_AFTER {
+                    self.pending = Frame::default();
+                    self.restart(now, chain, core);
+                    if self.recording() {
+                        log::info!("tape: recording again; {} steps are missing", self.lost);
+                    }
+                }
+            }
+        }
+    }
+
+    fn restart(&mut self, now: Now, chain: &Chain, core: &Core) {
+        if let Err(error) = self.begin(chain, core) {
+            self.stop(now, &error);
+        }
+    }
+
+    /// Begins a segment with the core as it is now.
+    fn begin(&mut self, chain: &Chain, core: &Core) -> io::Result<()> {
+        let base = self.encoder.base.clone();
+        let mut header = Header { step: self.step, chain: chain.0.to_vec(), ..self.header.clone() };
+        base.to_header(&mut header);
+        header.open = (self.open.iter())
+            .map(|(token, name)| OpenCall { token: token.0, name: name.to_string() })
+            .collect();
+        self.encoder = Encoder::new(base);
+
+        let started = Instant::now();
+        let snapshot = core.snapshot();
+        let (mut file, path) = self.ring.create(snapshot.len() as u64)?;
+        self.buffer.clear();
+        self.buffer.extend_from_slice(&plain_head());
+        put_frame(&mut self.buffer, &Frame { header: Some(header), ..Frame::default() });
+        put_frame(&mut self.buffer, &Frame { snapshot, ..Frame::default() });
+        let written = file.write_all(&self.buffer).inspect_err(|_| self.ring.discard(&path));
+        let bytes = self.buffer.len() as u64;
+        // The next frames are small; the snapshot's bytes go back to the system.
+        self.buffer = Vec::new();
+        written?;
+        let took = started.elapsed().as_millis();
+        if took > SNAPSHOT_MILLIS_MAX {
+            log::warn!("tape: the snapshot of a new segment took {took} ms");
+        }
+        self.header.segment += 1;
+        let until = bytes + self.ring.segment_bytes();
+        self.state = State::Writing { file, path, bytes, until };
+        Ok(())
+    }
+
+    fn write(&mut self, frame: &Frame) -> io::Result<()> {
+        let State::Writing { file, bytes, .. } = &mut self.state else { return Ok(()) };
+        self.buffer.clear();
+        put_frame(&mut self.buffer, frame);
+        if let Err(error) = file.write_all(&self.buffer) {
+            // Leave whole frames only; where that fails too, the reader finds the cut.
+            let _ = file.set_len(*bytes);
+            return Err(error);
+        }
+        *bytes += self.buffer.len() as u64;
+        Ok(())
+    }
+
+    fn stop(&mut self, now: Now, error: &io::Error) {
+        if self.lost == 0 || self.recording() {
+            log::error!(
+                "tape: cannot write to {}: {error}; the node goes on without, next try in a minute",
+                self.ring.dir().display()
+            );
+        }
+        let state = std::mem::replace(&mut self.state, State::Stopped { since: now.mono });
+        if let State::Writing { path, .. } = state {
+            self.ring.closed(path);
+        }
+    }
+}
