@@ -2,5 +2,5 @@
 
 pub mod policy;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 pub mod view;

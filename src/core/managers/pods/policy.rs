@@ -1,9 +1,11 @@
-//! What the restart policy wants of a pod: which containers run again, how far initialization is, when all is over.
+//! What the restart policy wants of a pod: which containers run again, how far initialization is,
+//! when all is over.
 //!
-//! Upstream: pkg/kubelet/kuberuntime (computePodActions, computeInitContainerActions), v1.36; contract.md 5.5.
-//! Pure reads of a spec and a view: the plan of a sync and the reported status must agree, so both ask here.
-//! What ran in an older sandbox does not count as initialization: the view knows the sandbox of each container, so
-//! removed init containers never run again beside running ones (k/k#62362), and a new sandbox starts from the first.
+//! Upstream: pkg/kubelet/kuberuntime (computePodActions, computeInitContainerActions), v1.36;
+//! contract.md 5.5. Pure reads of a spec and a view: the plan of a sync and the reported status
+//! must agree, so both ask here. What ran in an older sandbox does not count as initialization: the
+//! view knows the sandbox of each container, so removed init containers never run again beside
+//! running ones (k/k#62362), and a new sandbox starts from the first.
 
 use crate::managers::pods::view::{ContainerState, ContainerView, PodView};
 use alloc::vec::Vec;
@@ -14,7 +16,8 @@ use steplet_api::pod::{Pod, restart_policy};
 pub const ACTION_RESTART: &str = "Restart";
 pub const ACTION_RESTART_ALL: &str = "RestartAllContainers";
 
-/// The runtime's reason for a container that the kernel killed for its memory; its exit code may be 0.
+/// The runtime's reason for a container that the kernel killed for its memory; its exit code may be
+/// 0.
 const OOM_KILLED: &str = "OOMKilled";
 
 /// How far the init containers of a pod are. Indexes count in `spec.initContainers`.
@@ -35,8 +38,8 @@ pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some(restart_policy::ALWAYS)
 }
 
-/// Whether a container that has ended with this code runs again: by its rules, else by its own policy, else by the
-/// pod's. Rules need a policy of the container itself (KEP-5307).
+/// Whether a container that has ended with this code runs again: by its rules, else by its own
+/// policy, else by the pod's. Rules need a policy of the container itself (KEP-5307).
 pub fn container_restarts(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     if let Some(own) = container.restart_policy.as_deref() {
         let action = matching_rule(container, exit_code).map(|rule| &*rule.action);
@@ -50,7 +53,8 @@ pub fn container_restarts(pod: &Pod, container: &Container, exit_code: i32) -> b
     policy_restarts(&pod.spec.restart_policy, exit_code).unwrap_or(true)
 }
 
-/// Whether a container that has ended with this code asks for a restart of all containers of its pod (KEP-5532).
+/// Whether a container that has ended with this code asks for a restart of all containers of its
+/// pod (KEP-5532).
 pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
     matching_rule(container, exit_code).is_some_and(|rule| &*rule.action == ACTION_RESTART_ALL)
 }
@@ -64,15 +68,15 @@ pub fn restart_all_wanted(pod: &Pod, view: &PodView) -> bool {
     })
 }
 
-/// Whether a container whose end is unknown, or that is about to be killed, runs again. There is no exit code, so
-/// rules do not count.
+/// Whether a container whose end is unknown, or that is about to be killed, runs again. There is no
+/// exit code, so rules do not count.
 pub fn restarts_after_kill(pod: &Pod, container: &Container) -> bool {
     let policy = container.restart_policy.as_deref().unwrap_or(&pod.spec.restart_policy);
     policy != restart_policy::NEVER
 }
 
-/// Whether this main container is to be started: it never was, or it does not run and the policy wants it back.
-/// One that is `Unknown` may still run: kill it first.
+/// Whether this main container is to be started: it never was, or it does not run and the policy
+/// wants it back. One that is `Unknown` may still run: kill it first.
 pub fn start_wanted(pod: &Pod, container: &Container, view: &PodView) -> bool {
     if pod.metadata.deletion_timestamp.is_some() {
         return false;
@@ -117,8 +121,9 @@ pub fn init_progress(pod: &Pod, view: &PodView) -> InitProgress {
     }
 }
 
-/// Sidecars that were started before and do not run now, in spec order; the one that `init_progress` names as `Next`
-/// is not among them. Empty once the pod is finished, so that they do not keep it alive.
+/// Sidecars that were started before and do not run now, in spec order; the one that
+/// `init_progress` names as `Next` is not among them. Empty once the pod is finished, so that they
+/// do not keep it alive.
 pub fn sidecars_to_start(pod: &Pod, view: &PodView) -> Vec<usize> {
     let below = match init_progress(pod, view) {
         InitProgress::Done => pod.spec.init_containers.len(),
@@ -134,8 +139,8 @@ pub fn sidecars_to_start(pod: &Pod, view: &PodView) -> Vec<usize> {
     inits.filter(|(_, c)| is_sidecar(c) && down(&c.name)).map(|(index, _)| index).collect()
 }
 
-/// Whether nothing of the pod has to run any more: initialization has failed for good, or every main container has
-/// ended and none comes back. Its sandbox and sidecars are to be stopped then.
+/// Whether nothing of the pod has to run any more: initialization has failed for good, or every
+/// main container has ended and none comes back. Its sandbox and sidecars are to be stopped then.
 pub fn pod_finished(pod: &Pod, view: &PodView) -> bool {
     let over = |container: &Container| {
         view.container(&container.name).is_some_and(|shown| {
@@ -157,8 +162,8 @@ pub enum SandboxNeed {
     Drop,
 }
 
-/// Whether the newest sandbox serves: ready, the only ready one, of the right network, with an address. Else the
-/// attempt of the one to make.
+/// Whether the newest sandbox serves: ready, the only ready one, of the right network, with an
+/// address. Else the attempt of the one to make.
 pub fn sandbox_changed(pod: &Pod, view: &PodView) -> Option<u32> {
     let Some(newest) = view.sandbox() else { return Some(0) };
     let ready = view.sandboxes.iter().filter(|sandbox| sandbox.ready).count();
@@ -197,7 +202,8 @@ pub fn in_sandbox<'a>(view: &'a PodView, name: &str) -> Option<&'a ContainerView
     view.container(name).filter(|shown| shown.sandbox == sandbox.id)
 }
 
-/// Whether a main container was made in the newest sandbox: then all init containers have been run there.
+/// Whether a main container was made in the newest sandbox: then all init containers have been run
+/// there.
 fn main_container_seen(pod: &Pod, view: &PodView) -> bool {
     pod.spec.containers.iter().any(|container| {
         in_sandbox(view, &container.name)
@@ -270,7 +276,8 @@ mod tests {
         let pod = pod(r#"{"restartPolicy":"Never","containers":[{"name":"a"},
             {"name":"b","restartPolicy":"Never","restartPolicyRules":[
                 {"action":"Restart","exitCodes":{"operator":"In","values":[1]}},
-                {"action":"RestartAllContainers","exitCodes":{"operator":"NotIn","values":[0]}}]}]}"#);
+                {"action":"RestartAllContainers",
+                    "exitCodes":{"operator":"NotIn","values":[0]}}]}]}"#);
         let check =
             |words, want| assert_eq!(restart_all_wanted(&pod, &view(words)), want, "{words}");
         check("@0 a=exit:2 b=run", false);

@@ -13,9 +13,9 @@ pub(crate) fn pod(spec: &str) -> Pod {
     serde_json::from_str(&json).expect("the table has a good spec")
 }
 
-/// A view from words: `@1` is a ready sandbox of attempt 1, `!1` one that is not; `c=run`, `c.2=exit:1`, `c=new`
-/// and `c=lost` are containers of the sandbox before them, by name and attempt (0 unless told). Times grow by a
-/// second a word.
+/// A view from words: `@1` is a ready sandbox of attempt 1, `!1` one that is not; `c=run`,
+/// `c.2=exit:1`, `c=new` and `c=lost` are containers of the sandbox before them, by name and
+/// attempt (0 unless told). Times grow by a second a word.
 pub(crate) fn view(words: &str) -> PodView {
     let mut view = PodView { name: "p".into(), namespace: "ns".into(), ..PodView::default() };
     let mut sandbox = SandboxView::default();

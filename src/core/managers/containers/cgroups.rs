@@ -1,0 +1,351 @@
+//! The cgroups that belong to the node agent: the root of all pods, the classes of service below
+//! it, one for each pod. Those of containers are made by the runtime below the pod's.
+//!
+//! Upstream: pkg/kubelet/cm (cgroupfs driver), v1.36; contract.md 7. Only files of controllers that
+//! the machine has are named. On version 2 the weight is the linear image of the shares, as
+//! upstream keeps it for its own cgroups; runtimes use another curve for theirs.
+
+use crate::effect::Cgroup;
+use crate::event::Machine;
+use crate::managers::containers::pod_resources::{
+    QosClass, cpu_milli, limit_declared, memory_bytes, pod_limits, pod_requests, qos_class,
+};
+use crate::managers::containers::resources::{
+    SHARES_MAX, SHARES_MIN, hugepages, page_size_name, quota_us, shares,
+};
+use crate::settings::Settings;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use steplet_api::pod::{Pod, resource};
+
+const KUBEPODS: &str = "kubepods";
+const BURSTABLE: &str = "burstable";
+const BEST_EFFORT: &str = "besteffort";
+/// As good as no limit of huge pages, and a multiple of every page size.
+const HUGEPAGES_UNLIMITED: u64 = 1 << 62;
+
+/// The root of all pods, below the cgroup root.
+pub fn kubepods_path(settings: &Settings) -> String {
+    below(&settings.cgroup_root, KUBEPODS)
+}
+
+/// `kubepods/burstable`, ...: where pods of a class lie.
+pub fn qos_path(settings: &Settings, class: QosClass) -> String {
+    match class {
+        QosClass::Guaranteed => kubepods_path(settings),
+        QosClass::Burstable => below(&kubepods_path(settings), BURSTABLE),
+        QosClass::BestEffort => below(&kubepods_path(settings), BEST_EFFORT),
+    }
+}
+
+/// `kubepods/burstable/pod<uid>`; without a hierarchy all pods share the cgroup root.
+pub fn pod_path(settings: &Settings, pod: &Pod) -> String {
+    if !settings.cgroups_per_qos {
+        return settings.cgroup_root.clone();
+    }
+    below(&qos_path(settings, qos_class(pod)), &format!("pod{}", pod.metadata.uid))
+}
+
+/// The UID of a pod's cgroup by its name below a class, for those that outlived their pod.
+pub fn pod_uid(name: &str) -> Option<&str> {
+    name.strip_prefix("pod").filter(|uid| !uid.is_empty())
+}
+
+/// The parent of a pod's containers, as the runtime is told.
+pub fn cgroup_parent(settings: &Settings, pod: &Pod) -> String {
+    format!("/{}", pod_path(settings, pod))
+}
+
+/// The tree above the pods, parents first; empty without a hierarchy. `burstable_milli` is what
+/// the burstable pods ask for together, in thousandths of a CPU.
+pub fn qos_tree(settings: &Settings, machine: &Machine, burstable_milli: i64) -> Vec<Cgroup> {
+    if !settings.cgroups_per_qos {
+        return Vec::new();
+    }
+    let (reserved_milli, reserved_bytes) = if settings.enforce_pods {
+        (settings.reserved_cpu_milli, settings.reserved_memory_bytes)
+    } else {
+        (0, 0)
+    };
+    let cpu = (u64::from(machine.cpus) * 1000).saturating_sub(reserved_milli);
+    let mut root = Values::new(machine);
+    root.shares(shares(i64::try_from(cpu).unwrap_or(i64::MAX)));
+    root.memory(machine.memory_bytes.saturating_sub(reserved_bytes));
+    let mut burstable = Values::new(machine);
+    burstable.shares(shares(burstable_milli));
+    burstable.unlimited_hugepages();
+    let mut best_effort = Values::new(machine);
+    best_effort.shares(SHARES_MIN);
+    best_effort.unlimited_hugepages();
+    [
+        root.cgroup(kubepods_path(settings)),
+        burstable.cgroup(qos_path(settings, QosClass::Burstable)),
+        best_effort.cgroup(qos_path(settings, QosClass::BestEffort)),
+    ]
+    .into()
+}
+
+/// What the burstable ones of these pods ask for together, in thousandths of a CPU.
+pub fn burstable_milli<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> i64 {
+    let burstable = pods.into_iter().filter(|pod| qos_class(pod) == QosClass::Burstable);
+    burstable.fold(0, |sum, pod| sum.saturating_add(cpu_milli(&pod_requests(pod))))
+}
+
+/// A pod's own cgroup; none without a hierarchy.
+pub fn pod_cgroup(settings: &Settings, machine: &Machine, pod: &Pod) -> Option<Cgroup> {
+    if !settings.cgroups_per_qos {
+        return None;
+    }
+    let class = qos_class(pod);
+    let requests = pod_requests(pod);
+    let limits = pod_limits(pod);
+    let limited = |name| match class {
+        QosClass::Guaranteed => true,
+        QosClass::Burstable => limit_declared(pod, name),
+        QosClass::BestEffort => false,
+    };
+    let mut values = Values::new(machine);
+    match class {
+        QosClass::BestEffort => values.shares(SHARES_MIN),
+        _ => values.shares(shares(cpu_milli(&requests))),
+    }
+    if limited(resource::CPU) {
+        let period = i64::try_from(settings.cpu_cfs_period_us).unwrap_or(i64::MAX);
+        let quota = if settings.cpu_cfs_quota { quota_us(cpu_milli(&limits), period) } else { -1 };
+        values.quota(quota, period);
+    }
+    if limited(resource::MEMORY) {
+        values.memory(u64::try_from(memory_bytes(&limits)).unwrap_or(0));
+    }
+    if settings.pod_pids_limit > 0 {
+        values.pids(settings.pod_pids_limit);
+    }
+    for size in &machine.hugepage_sizes {
+        let asked = hugepages(&requests).find(|(asked, _)| asked == size);
+        values.hugepages(*size, asked.map_or(0, |(_, bytes)| bytes));
+    }
+    Some(values.cgroup(pod_path(settings, pod)))
+}
+
+/// A pod's memory limit in bytes, when its cgroup has one.
+pub fn pod_memory_limit(pod: &Pod) -> Option<u64> {
+    let limited = match qos_class(pod) {
+        QosClass::Guaranteed => true,
+        QosClass::Burstable => limit_declared(pod, resource::MEMORY),
+        QosClass::BestEffort => false,
+    };
+    let bytes = u64::try_from(memory_bytes(&pod_limits(pod))).ok()?;
+    (limited && bytes > 0).then_some(bytes)
+}
+
+/// Linear from shares 2..=262144 to weights 1..=10000.
+fn cpu_weight(shares: u64) -> u64 {
+    let shares = shares.clamp(SHARES_MIN, SHARES_MAX);
+    1 + (shares - SHARES_MIN) * 9999 / (SHARES_MAX - SHARES_MIN)
+}
+
+fn below(parent: &str, name: &str) -> String {
+    if parent.is_empty() { name.to_string() } else { format!("{parent}/{name}") }
+}
+
+/// Files and values of a cgroup in the version of this machine.
+struct Values<'a> {
+    machine: &'a Machine,
+    values: Vec<(Cow<'static, str>, String)>,
+}
+
+impl Values<'_> {
+    fn new(machine: &Machine) -> Values<'_> {
+        Values { machine, values: Vec::new() }
+    }
+
+    fn cgroup(self, path: String) -> Cgroup {
+        Cgroup { path, values: self.values }
+    }
+
+    fn v2(&self) -> bool {
+        self.machine.cgroup_version == 2
+    }
+
+    fn set(&mut self, controller: &str, file: impl Into<Cow<'static, str>>, value: String) {
+        if self.machine.controllers.iter().any(|have| have == controller) {
+            self.values.push((file.into(), value));
+        }
+    }
+
+    fn shares(&mut self, shares: u64) {
+        if self.v2() {
+            self.set("cpu", "cpu.weight", cpu_weight(shares).to_string());
+        } else {
+            self.set("cpu", "cpu.shares", shares.to_string());
+        }
+    }
+
+    /// -1 is no limit, 0 leaves it alone.
+    fn quota(&mut self, quota_us: i64, period_us: i64) {
+        if quota_us == 0 {
+            return;
+        }
+        if self.v2() {
+            let quota = if quota_us < 0 { "max".into() } else { quota_us.to_string() };
+            self.set("cpu", "cpu.max", format!("{quota} {period_us}"));
+        } else {
+            self.set("cpu", "cpu.cfs_period_us", period_us.to_string());
+            self.set("cpu", "cpu.cfs_quota_us", quota_us.to_string());
+        }
+    }
+
+    fn memory(&mut self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let file = if self.v2() { "memory.max" } else { "memory.limit_in_bytes" };
+        self.set("memory", file, bytes.to_string());
+    }
+
+    fn pids(&mut self, limit: i64) {
+        self.set("pids", "pids.max", limit.to_string());
+    }
+
+    fn hugepages(&mut self, page_bytes: u64, limit_bytes: u64) {
+        let name = page_size_name(page_bytes);
+        let file = if self.v2() { "max" } else { "limit_in_bytes" };
+        self.set("hugetlb", format!("hugetlb.{name}.{file}"), limit_bytes.to_string());
+    }
+
+    fn unlimited_hugepages(&mut self) {
+        for size in &self.machine.hugepage_sizes {
+            self.hugepages(*size, HUGEPAGES_UNLIMITED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::managers::containers::sample::{machine, settings};
+    use crate::managers::pods::sample::pod;
+
+    fn text(cgroup: &Cgroup) -> String {
+        let values = cgroup.values.iter().map(|(file, value)| format!(" {file}={value}"));
+        values.fold(cgroup.path.clone(), |text, value| text + &value)
+    }
+
+    const GUARANTEED: &str = r#"{"containers":[{"name":"c","resources":{
+        "limits":{"cpu":"100m","memory":"32Mi"},"requests":{"cpu":"100m","memory":"32Mi"}}}]}"#;
+    const HALF_LIMITED: &str = r#"{"containers":[
+        {"name":"a","resources":{"requests":{"cpu":"200m"},"limits":{"cpu":"1","memory":"1Gi"}}},
+        {"name":"b","resources":{"requests":{"cpu":"1"},"limits":{"cpu":"1"}}}]}"#;
+    const BEST_EFFORT_POD: &str = r#"{"containers":[{"name":"c"}]}"#;
+
+    #[test]
+    fn cgroups_of_pods() {
+        fn check(spec: &str, version: u8, want: &str) {
+            let machine =
+                Machine { cgroup_version: version, hugepage_sizes: [].into(), ..machine() };
+            let got = pod_cgroup(&settings(), &machine, &pod(spec)).unwrap();
+            assert_eq!(text(&got), want, "{spec}");
+        }
+        check(
+            GUARANTEED,
+            1,
+            "kubepods/podu cpu.shares=102 cpu.cfs_period_us=100000 cpu.cfs_quota_us=10000 \
+             memory.limit_in_bytes=33554432",
+        );
+        check(GUARANTEED, 2, "kubepods/podu cpu.weight=4 cpu.max=10000 100000 memory.max=33554432");
+        check(
+            HALF_LIMITED,
+            1,
+            "kubepods/burstable/podu cpu.shares=1228 cpu.cfs_period_us=100000 \
+             cpu.cfs_quota_us=200000",
+        );
+        check(HALF_LIMITED, 2, "kubepods/burstable/podu cpu.weight=47 cpu.max=200000 100000");
+        check(BEST_EFFORT_POD, 1, "kubepods/besteffort/podu cpu.shares=2");
+        check(BEST_EFFORT_POD, 2, "kubepods/besteffort/podu cpu.weight=1");
+    }
+
+    #[test]
+    fn settings_and_machine_count() {
+        let pod = pod(GUARANTEED);
+        let settings = Settings {
+            cpu_cfs_quota: false,
+            pod_pids_limit: 1000,
+            cgroup_root: "agent".into(),
+            ..settings()
+        };
+        let got = text(&pod_cgroup(&settings, &machine(), &pod).unwrap());
+        let want = "agent/kubepods/podu cpu.shares=102 cpu.cfs_period_us=100000 \
+            cpu.cfs_quota_us=-1 memory.limit_in_bytes=33554432 pids.max=1000 \
+            hugetlb.2MB.limit_in_bytes=0 hugetlb.1GB.limit_in_bytes=0";
+        assert_eq!(got, want);
+        let bare = Machine { cgroup_version: 2, controllers: ["cpu".into()].into(), ..machine() };
+        let got = text(&pod_cgroup(&settings, &bare, &pod).unwrap());
+        assert_eq!(got, "agent/kubepods/podu cpu.weight=4 cpu.max=max 100000");
+        assert_eq!(cgroup_parent(&settings, &pod), "/agent/kubepods/podu");
+        let flat = Settings { cgroups_per_qos: false, cgroup_root: String::new(), ..settings };
+        assert_eq!(pod_cgroup(&flat, &machine(), &pod), None);
+        assert!(qos_tree(&flat, &machine(), 0).is_empty());
+        assert_eq!(cgroup_parent(&flat, &pod), "/");
+    }
+
+    #[test]
+    fn the_tree() {
+        fn check(version: u8, enforce_pods: bool, want: [&str; 3]) {
+            let settings = Settings {
+                enforce_pods,
+                reserved_cpu_milli: 500,
+                reserved_memory_bytes: 100 << 20,
+                ..settings()
+            };
+            let machine =
+                Machine { cgroup_version: version, hugepage_sizes: [2 << 20].into(), ..machine() };
+            let pods =
+                [pod(GUARANTEED), pod(HALF_LIMITED), pod(BEST_EFFORT_POD), pod(HALF_LIMITED)];
+            let tree = qos_tree(&settings, &machine, burstable_milli(&pods));
+            assert_eq!(tree.iter().map(text).collect::<Vec<_>>(), want);
+        }
+        check(
+            1,
+            true,
+            [
+                "kubepods cpu.shares=3584 memory.limit_in_bytes=943718400",
+                "kubepods/burstable cpu.shares=2457 \
+                 hugetlb.2MB.limit_in_bytes=4611686018427387904",
+                "kubepods/besteffort cpu.shares=2 hugetlb.2MB.limit_in_bytes=4611686018427387904",
+            ],
+        );
+        check(
+            2,
+            false,
+            [
+                "kubepods cpu.weight=157 memory.max=1048576000",
+                "kubepods/burstable cpu.weight=94 hugetlb.2MB.max=4611686018427387904",
+                "kubepods/besteffort cpu.weight=1 hugetlb.2MB.max=4611686018427387904",
+            ],
+        );
+    }
+
+    #[test]
+    fn weights() {
+        fn check(shares: u64, want: u64) {
+            assert_eq!(cpu_weight(shares), want, "{shares}");
+        }
+        check(0, 1);
+        check(2, 1);
+        check(1024, 39);
+        check(262_144, 10_000);
+        check(u64::MAX, 10_000);
+    }
+
+    #[test]
+    fn names_and_limits() {
+        assert_eq!(pod_uid("podab-1"), Some("ab-1"));
+        assert_eq!(pod_uid("pod"), None);
+        assert_eq!(pod_uid("system.slice"), None);
+        assert_eq!(pod_memory_limit(&pod(GUARANTEED)), Some(33_554_432));
+        assert_eq!(pod_memory_limit(&pod(HALF_LIMITED)), None);
+        assert_eq!(pod_memory_limit(&pod(BEST_EFFORT_POD)), None);
+    }
+}
