@@ -182,7 +182,7 @@ impl<'de, T: Object> Visitor<'de> for Embedded<T> {
     }
 }
 
-/// A key, on the stack: the longest field name upstream has 29 bytes, and what is longer matches no field anyway.
+/// A key, on the stack: the longest field name upstream has 36 bytes, and what is longer matches no field anyway.
 struct Key {
     bytes: [u8; Key::LENGTH_MAX],
     length: usize,
@@ -291,6 +291,15 @@ mod tests {
             r#"{"metadata":{"creationTimestamp":"now"}}"#,
             ".metadata.creationTimestamp: \"now\" is not a time as in RFC 3339",
         );
+    }
+
+    #[test]
+    fn snapshots_hold_objects_whole() {
+        let json = r#"{"name":"v","emptyDir":{"sizeLimit":"1Gi"},"nfs":{"path":"/"}}"#;
+        let volume: Volume = serde_json::from_str(json).expect("a volume");
+        let snapshot = postcard::to_allocvec(&(1u8, &volume, 2u8)).expect("room");
+        let back: (u8, Volume, u8) = postcard::from_bytes(&snapshot).expect("what was written");
+        assert_eq!(back, (1, volume, 2));
     }
 
     #[test]

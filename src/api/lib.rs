@@ -6,9 +6,12 @@ extern crate alloc;
 pub mod container;
 #[allow(clippy::all, clippy::pedantic, missing_docs)] // generated
 pub mod cri;
+pub mod defaults;
+pub mod image;
 pub mod json;
 pub mod meta;
 pub mod pod;
+pub mod pod_facts;
 pub mod quantity;
 pub mod status;
 pub mod time;

@@ -32,6 +32,7 @@ object! {
         "extendedResourceClaimStatus" extended_resource_claim_status: Option<Value>,
         "allocatedResources" allocated_resources: ResourceList,
         "resources" resources: Option<Box<ResourceRequirements>>,
+        "nodeAllocatableResourceClaimStatuses" node_allocatable_resource_claim_statuses: Vec<Value>,
     }
 
     pub struct PodCondition {
