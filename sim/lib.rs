@@ -3,7 +3,12 @@
 #![forbid(unsafe_code)]
 
 pub mod agenda;
+
+mod carry;
 pub mod clock;
 pub mod dice;
 pub mod doors;
+mod levers;
+pub mod setup;
 pub mod trace;
+pub mod world;

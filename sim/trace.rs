@@ -1,7 +1,11 @@
 //! What really happened in the world, for the judges: the runtime's own account, not what the agent
 //! was told.
 
-use steplet_core::time::Wall;
+use crate::clock::At;
+use bytes::Bytes;
+use steplet_core::effect::Effect;
+use steplet_core::event::Event;
+use steplet_core::time::{Now, Wall};
 
 /// A change inside the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,4 +57,63 @@ pub enum Cause {
     Remove,
     /// A fault of the world: a crash, the OOM killer, a reboot, another user of the runtime.
     Fault,
+}
+
+/// What the world shows its witnesses, in the order in which it happens.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// A new life of the agent begins; its Boot event follows.
+    Started,
+    /// The agent is gone: it was killed (None), or left with this status.
+    Ended(Option<i32>),
+    Event(&'a Event),
+    /// What the step of that event ended with.
+    Effects(&'a [Effect]),
+    Fact(&'a Fact),
+    Change(&'a Change),
+}
+
+/// What somebody did to the world, without asking the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    ManifestPut {
+        name: String,
+        text: Bytes,
+    },
+    ManifestGone {
+        name: String,
+    },
+    /// The wall clock moved by so many seconds.
+    ClockStepped {
+        seconds: i64,
+    },
+    Rebooted,
+    RuntimeCrashed,
+    /// A fault begins, on something or everything.
+    Fault {
+        kind: &'static str,
+        on: String,
+    },
+    /// All faults are over.
+    Healed,
+}
+
+/// When something was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub at: At,
+    pub now: Now,
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub at: At,
+    pub promise: &'static str,
+    pub what: String,
+}
+
+/// Somebody who watches the world.
+pub trait Witness {
+    fn see(&mut self, moment: Moment, seen: &Seen<'_>, out: &mut Vec<Violation>);
 }

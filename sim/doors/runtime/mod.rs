@@ -176,12 +176,19 @@ impl Runtime {
         let work = answers::decode(method, body).unwrap_or_else(Work::Refused);
         self.op_count += 1;
         let op = self.op_count;
+        let app = self.app_start(&work);
         let (work, time) = self.begin(op, work, out);
         self.ops.insert(op, Op { caller: Some(caller), work, aborted: false });
         if let Some(time) = time {
-            let time = Span(time.0 / 100 * self.pace.0) + longer;
+            let time = Span(time.0 / 100 * self.pace.0) + longer + app;
             out.wakes.push((time, Wake::Finish(op)));
         }
+    }
+
+    /// A program may be slow to start, whatever the pace of the runtime.
+    fn app_start(&self, work: &Work) -> Span {
+        let Work::Start { container } = work else { return Span::ZERO };
+        self.containers.get(container).map_or(Span::ZERO, |container| container.app.start)
     }
 
     /// What is checked and reserved when a call arrives, and how long the rest takes; None: until something
@@ -199,11 +206,7 @@ impl Runtime {
                 Ok(container) => (Work::Create { container, request }, ms(&mut self.dice, 20, 60)),
                 Err(error) => (Work::Refused(error), ms(&mut self.dice, 1, 3)),
             },
-            Work::Start { container } => {
-                let app = self.containers.get(&container).map_or(Span::ZERO, |c| c.app.start);
-                let time = self.dice.millis(60, 300) + app;
-                (Work::Start { container }, Some(time))
-            }
+            Work::Start { .. } => (work, ms(&mut self.dice, 60, 300)),
             Work::Stop { ref container, timeout } => {
                 match self.begin_stop(op, container, timeout, out) {
                     Ok(time) => (work, time),

@@ -22,6 +22,10 @@ impl Sandbox {
         self.config.metadata.as_ref().expect("checked when it was reserved")
     }
 
+    pub fn cgroup_parent(&self) -> &str {
+        self.config.linux.as_ref().map_or("", |linux| &linux.cgroup_parent)
+    }
+
     fn namespaces(&self) -> Option<&cri::NamespaceOption> {
         let linux = self.config.linux.as_ref()?;
         linux.security_context.as_ref()?.namespace_options.as_ref()
@@ -184,6 +188,23 @@ impl Runtime {
     /// A fault: the pause process dies, the containers run on.
     pub fn kill_sandbox(&mut self, id: &str, out: &mut Out) {
         self.end_sandbox(id, Cause::Fault, out);
+    }
+
+    pub fn sandbox(&self, id: &str) -> Option<&Sandbox> {
+        self.sandboxes.get(id)
+    }
+
+    /// Containers that run in a cgroup or below it; `cgroup` has no leading slash.
+    pub fn running_below(&self, cgroup: &str) -> Vec<String> {
+        let inside = |sandbox: &Sandbox| {
+            let parent = sandbox.cgroup_parent().trim_start_matches('/');
+            (parent.strip_prefix(cgroup))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        (self.sandboxes.iter())
+            .filter(|(_, sandbox)| inside(sandbox))
+            .flat_map(|(id, _)| self.running_in(id))
+            .collect()
     }
 
     pub fn sandboxes(&self) -> impl Iterator<Item = (&str, &Sandbox)> {

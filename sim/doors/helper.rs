@@ -1,0 +1,33 @@
+//! The helper pool: work that takes its time, and may hang.
+
+use super::disk::{Disk, fault};
+use crate::dice::Dice;
+use steplet_core::effect::HelperOp;
+use steplet_core::event::{Fault, FaultKind, HelperReply, Outcome};
+use steplet_core::time::Span;
+
+/// How long an operation takes when nothing is wrong.
+pub fn time(op: &HelperOp, dice: &mut Dice) -> Span {
+    match op {
+        HelperOp::SetUpPod(_) => dice.millis(3, 80),
+        HelperOp::TearDownPod { .. } | HelperOp::RemoveTree { .. } => dice.millis(2, 150),
+        HelperOp::FetchManifest { .. } => dice.millis(5, 2_000),
+    }
+}
+
+/// Does the work, at its end.
+pub fn run(op: &HelperOp, disk: &mut Disk) -> Outcome {
+    let done = |result: Result<(), Fault>| Outcome::Helper(result.map(|()| HelperReply::Done));
+    match op {
+        HelperOp::SetUpPod(setup) => {
+            Outcome::Helper(disk.set_up_pod(setup).map(HelperReply::PodReady))
+        }
+        HelperOp::TearDownPod { pod_dir } => done(disk.tear_down_pod(pod_dir)),
+        HelperOp::RemoveTree { path } => done(disk.remove_tree(path)),
+        HelperOp::FetchManifest { url, .. } => match disk.manifests.fetch(url) {
+            Ok(None) => Outcome::Same,
+            Ok(Some(manifest)) => Outcome::Helper(Ok(HelperReply::Manifest(Box::new(manifest)))),
+            Err(message) => Outcome::Helper(Err(fault(FaultKind::Other, message))),
+        },
+    }
+}

@@ -1,0 +1,195 @@
+//! The door to the runtime, and the weather on the way: a runtime that is absent, slow, silent or mad.
+
+use super::runtime::Caller;
+use crate::dice::Dice;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use steplet_core::effect::{Peer, Rpc};
+use steplet_core::event::{Outcome, RpcError};
+use steplet_core::time::Span;
+
+/// What may go wrong with a call. All shares are in percent of calls.
+#[derive(Clone, Debug, Default)]
+pub struct Weather {
+    /// Nobody listens on the socket.
+    pub absent: bool,
+    /// Calls that are never answered: the method (empty: any), and what their bytes contain.
+    pub hang: Option<(String, Vec<u8>)>,
+    pub errors: u64,
+    pub nonsense: u64,
+    /// Changing calls that take `overrun_by` longer than usual, past their deadline.
+    pub overrun: u64,
+    pub overrun_by: Span,
+    /// PullImage fails.
+    pub pulls_fail: bool,
+}
+
+/// What becomes of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It reaches the runtime, and takes so much longer.
+    Through(Span),
+    /// It is answered so without reaching the runtime.
+    Answered(Result<Bytes, RpcError>),
+    /// It is never answered.
+    Hangs,
+}
+
+/// Which of the faults of the weather struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Struck {
+    Nothing,
+    Absent,
+    Hang,
+    Error,
+    Nonsense,
+    Overrun,
+    Pull,
+}
+
+impl Struck {
+    pub fn name(self) -> &'static str {
+        match self {
+            Struck::Nothing => "nothing",
+            Struck::Absent => "absent",
+            Struck::Hang => "hang",
+            Struck::Error => "error",
+            Struck::Nonsense => "nonsense",
+            Struck::Overrun => "overrun",
+            Struck::Pull => "pull",
+        }
+    }
+}
+
+impl Weather {
+    pub fn fate(&self, rpc: &Rpc, dice: &mut Dice) -> (Fate, Struck) {
+        let method = rpc.path.rsplit('/').next().unwrap_or_default();
+        let error = |code, message: &str| {
+            Fate::Answered(Err(RpcError { code, message: message.to_owned() }))
+        };
+        if self.absent {
+            let message = "connection error: dial unix /run/containerd/containerd.sock: connect: connection refused";
+            return (error(RpcError::UNAVAILABLE, message), Struck::Absent);
+        }
+        if let Some((wanted, part)) = &self.hang
+            && (wanted.is_empty() || wanted == method)
+            && contains(&rpc.body, part)
+        {
+            return (Fate::Hangs, Struck::Hang);
+        }
+        if self.pulls_fail && method == "PullImage" {
+            let message = "failed to pull image: dial tcp: lookup registry: no such host";
+            return (error(2, message), Struck::Pull);
+        }
+        if dice.chance(self.errors) {
+            let (code, message) = *dice.pick(&[
+                (2, "unknown service state"),
+                (13, "internal error: bolt database is locked"),
+                (8, "too many requests"),
+                (14, "transport is closing"),
+            ]);
+            return (error(code, message), Struck::Error);
+        }
+        if dice.chance(self.nonsense) {
+            let bytes: Vec<u8> = (0..dice.between(1, 40)).map(|_| dice.draw() as u8).collect();
+            return (Fate::Answered(Ok(bytes.into())), Struck::Nonsense);
+        }
+        let changes = matches!(
+            method,
+            "RunPodSandbox"
+                | "CreateContainer"
+                | "StartContainer"
+                | "StopPodSandbox"
+                | "RemoveContainer"
+        );
+        if changes && dice.chance(self.overrun) {
+            return (Fate::Through(self.overrun_by), Struck::Overrun);
+        }
+        (Fate::Through(Span::ZERO), Struck::Nothing)
+    }
+}
+
+fn contains(body: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || body.windows(part.len()).any(|window| window == part)
+}
+
+/// What the door remembers while the agent lives.
+#[derive(Debug, Default)]
+pub struct RpcDoor {
+    last: BTreeMap<(Peer, String), Bytes>,
+    /// Open calls, and the list that may be answered with `Same`.
+    open: BTreeMap<Caller, Option<(Peer, String)>>,
+}
+
+impl RpcDoor {
+    pub fn called(&mut self, caller: Caller, rpc: &Rpc) {
+        let list = rpc.same_as_last.then(|| (rpc.peer, rpc.path.to_string()));
+        self.open.insert(caller, list);
+    }
+
+    /// A list that equals the last one is `Same`.
+    pub fn answered(&mut self, caller: Caller, answer: Result<Bytes, RpcError>) -> Outcome {
+        let list = self.open.remove(&caller).flatten();
+        let (Some(key), Ok(body)) = (list, &answer) else { return Outcome::Rpc(answer) };
+        match self.last.get(&key) {
+            // Equal pointers spare the comparison of a list that the runtime did not make anew.
+            Some(last) if last.as_ptr() == body.as_ptr() || last == body => Outcome::Same,
+            _ => {
+                self.last.insert(key, body.clone());
+                Outcome::Rpc(answer)
+            }
+        }
+    }
+
+    pub fn left(&mut self, caller: Caller) {
+        self.open.remove(&caller);
+    }
+
+    /// The calls that wait for an answer.
+    pub fn open(&self) -> Vec<Caller> {
+        self.open.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rpc(method: &str, body: &'static [u8]) -> Rpc {
+        Rpc {
+            peer: Peer::Runtime,
+            path: format!("/runtime.v1.RuntimeService/{method}").into(),
+            body: Bytes::from_static(body),
+            within: None,
+            same_as_last: true,
+        }
+    }
+
+    #[test]
+    fn only_the_call_that_is_meant_hangs() {
+        let weather = Weather {
+            hang: Some(("ContainerStatus".into(), b"abc".to_vec())),
+            ..Weather::default()
+        };
+        let mut dice = Dice::new(1);
+        let mut fate = |method, body| weather.fate(&rpc(method, body), &mut dice).0;
+        assert_eq!(fate("ContainerStatus", b"\x0a\x05xabcx"), Fate::Hangs);
+        assert_eq!(fate("ContainerStatus", b"\x0a\x03xyz"), Fate::Through(Span::ZERO));
+        assert_eq!(fate("StopContainer", b"\x0a\x03abc"), Fate::Through(Span::ZERO));
+    }
+
+    #[test]
+    fn an_equal_list_is_same_and_an_error_between_changes_nothing() {
+        let mut door = RpcDoor::default();
+        let mut ask = |n, answer: Result<&'static [u8], RpcError>| {
+            door.called(Caller(n), &rpc("ListContainers", b""));
+            door.answered(Caller(n), answer.map(Bytes::from_static))
+        };
+        assert!(matches!(ask(1, Ok(b"one")), Outcome::Rpc(Ok(_))));
+        assert_eq!(ask(2, Ok(b"one")), Outcome::Same);
+        let error = RpcError { code: 14, message: String::new() };
+        assert!(matches!(ask(3, Err(error)), Outcome::Rpc(Err(_))));
+        assert_eq!(ask(4, Ok(b"one")), Outcome::Same);
+        assert!(matches!(ask(5, Ok(b"two")), Outcome::Rpc(Ok(_))));
+    }
+}

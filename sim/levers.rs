@@ -1,0 +1,117 @@
+//! What an outsider can do to the world: edit manifests, set the clock, kill and break things.
+
+use crate::doors::disk::fault;
+use crate::doors::runtime::Out;
+use crate::trace::{Change, Seen};
+use crate::world::{Due, World};
+use bytes::Bytes;
+use steplet_core::event::{FaultKind, Outcome};
+use steplet_core::time::Span;
+
+impl World {
+    pub fn put_manifest(&mut self, name: &str, text: impl Into<Bytes>) {
+        let text = text.into();
+        self.disk.manifests.put(name, text.clone());
+        self.change(&Change::ManifestPut { name: name.to_owned(), text });
+        self.path_changed();
+    }
+
+    pub fn remove_manifest(&mut self, name: &str) {
+        if self.disk.manifests.remove(name).is_some() {
+            self.change(&Change::ManifestGone { name: name.to_owned() });
+            self.path_changed();
+        }
+    }
+
+    fn path_changed(&mut self) {
+        let soon = if self.setup.swift { Span::ZERO } else { self.dice.millis(1, 20) };
+        self.agenda.plan(self.clock.at() + soon, Due::PathChanged);
+    }
+
+    /// inotify loses the directory.
+    pub fn break_watch(&mut self) {
+        let watch = self.agent.as_mut().and_then(|agent| agent.watch.take());
+        if let Some(caller) = watch {
+            let lost = fault(FaultKind::Other, "inotify: the watched directory was unmounted");
+            let outcome = Outcome::Disk(Err(lost));
+            self.agenda.plan(self.clock.at(), Due::Answer { caller, outcome });
+        }
+    }
+
+    pub fn step_clock(&mut self, seconds: i64) {
+        self.clock.step_wall(seconds * 1_000_000_000);
+        self.change(&Change::ClockStepped { seconds });
+    }
+
+    /// kill -9.
+    pub fn kill_agent(&mut self) {
+        self.end_agent(None);
+    }
+
+    /// The service manager starts the agent again.
+    pub fn start_agent_after(&mut self, span: Span) {
+        self.agenda.plan(self.clock.at() + span, Due::Start);
+    }
+
+    /// The machine loses power and boots: the agent is down, every program is dead.
+    pub fn reboot(&mut self) {
+        self.end_agent(None);
+        self.change(&Change::Rebooted);
+        let mut out = Out::default();
+        self.runtime.reboot(self.clock.wall(), &mut out);
+        self.take(out);
+        self.disk.reboot();
+        self.kernel.reboot();
+        self.clock.reboot();
+        let boots: u64 = self.setup.machine.boot_id["boot-".len()..].parse().unwrap_or(0);
+        self.setup.machine.boot_id = format!("boot-{}", boots + 1);
+    }
+
+    /// The runtime's process ends; its open calls end with an error.
+    pub fn crash_runtime(&mut self) {
+        self.runtime.crash();
+        self.change(&Change::RuntimeCrashed);
+        self.drop_rpcs();
+    }
+
+    /// A program in a container dies.
+    pub fn kill_container(&mut self, id: &str, exit_code: i32, reason: &str) {
+        let mut out = Out::default();
+        self.runtime.kill_container(self.clock.wall(), id, exit_code, reason, &mut out);
+        self.take(out);
+    }
+
+    /// Somebody else removes a container.
+    pub fn take_container(&mut self, id: &str) {
+        let mut out = Out::default();
+        self.runtime.take_container(self.clock.wall(), id, &mut out);
+        self.take(out);
+    }
+
+    /// The pause process of a sandbox dies.
+    pub fn kill_sandbox(&mut self, id: &str) {
+        let mut out = Out::default();
+        self.runtime.kill_sandbox(id, &mut out);
+        self.take(out);
+    }
+
+    pub fn change(&mut self, change: &Change) {
+        self.show(&Seen::Change(change));
+    }
+
+    /// Every fault that lasts is over.
+    pub fn heal(&mut self) {
+        self.weather = Default::default();
+        self.helper_hangs = (0, Span::ZERO);
+        self.disk.full = false;
+        self.disk.read_only = false;
+        self.disk.manifests.missing = false;
+        self.runtime.network_down = false;
+        self.runtime.set_pace(crate::doors::runtime::Pace(if self.setup.swift { 0 } else { 100 }));
+        self.release_hung();
+        if self.agent.is_none() {
+            self.start_agent();
+        }
+        self.change(&Change::Healed);
+    }
+}

@@ -1,0 +1,101 @@
+//! What a simulated node is like: its settings, its machine.
+
+use crate::clock::EPOCH;
+use crate::doors::runtime::Flavour;
+use steplet_core::event::Machine;
+use steplet_core::settings::Settings;
+use steplet_core::time::{Span, Wall};
+
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub seed: u64,
+    pub settings: Settings,
+    pub machine: Machine,
+    pub flavour: Flavour,
+    /// What the wall clock shows at the beginning.
+    pub wall: Wall,
+    /// Every door answers as fast as it can, for scenes: time passes only where the scene says so.
+    pub swift: bool,
+    /// Steps between two comparisons of the core with its snapshot; 0: never.
+    pub snapshot_every: u64,
+}
+
+pub const ROOT_DIR: &str = "/var/lib/kubelet";
+pub const LOGS_DIR: &str = "/var/log/pods";
+pub const LINKS_DIR: &str = "/var/log/containers";
+pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+pub const NODE: &str = "edge-1";
+
+impl Setup {
+    /// A usual small node with kubelet's defaults.
+    pub fn new(seed: u64) -> Setup {
+        Setup {
+            seed,
+            settings: settings(),
+            machine: machine(),
+            flavour: if seed.is_multiple_of(2) { Flavour::New } else { Flavour::Old },
+            wall: EPOCH,
+            swift: false,
+            snapshot_every: 256,
+        }
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        node_name: NODE.into(),
+        hostname: NODE.into(),
+        root_dir: ROOT_DIR.into(),
+        pod_logs_dir: LOGS_DIR.into(),
+        container_links_dir: LINKS_DIR.into(),
+        static_pod_path: MANIFESTS.into(),
+        static_pod_url: String::new(),
+        static_pod_url_headers: Vec::new(),
+        file_check: Span::from_secs(20),
+        http_check: Span::from_secs(20),
+        sync_frequency: Span::from_secs(60),
+        runtime_request_timeout: Span::from_secs(120),
+        max_pods: 110,
+        pod_pids_limit: -1,
+        cluster_dns: Vec::new(),
+        cluster_domain: String::new(),
+        resolv_conf: "/etc/resolv.conf".into(),
+        cgroup_root: String::new(),
+        cgroups_per_qos: true,
+        enforce_pods: true,
+        reserved_cpu_milli: 0,
+        reserved_memory_bytes: 0,
+        reserved_pids: 0,
+        cpu_cfs_quota: true,
+        cpu_cfs_period_us: 100_000,
+        seccomp_default: false,
+        single_process_oom_kill: false,
+        serialize_image_pulls: true,
+        max_parallel_image_pulls: 0,
+        registry_qps: 5,
+        registry_burst: 10,
+        crash_loop_max: Span::from_secs(300),
+        allowed_unsafe_sysctls: Vec::new(),
+        debugging_handlers: true,
+        serve_everybody: false,
+        stop_pods_on_exit: false,
+        configz: "{}".into(),
+    }
+}
+
+fn machine() -> Machine {
+    Machine {
+        cpus: 4,
+        memory_bytes: 8 << 30,
+        boot_id: "boot-1".into(),
+        machine_id: "machine-1".into(),
+        kernel_version: "6.12.0".into(),
+        os_image: "Simulated GNU/Linux".into(),
+        architecture: "amd64".into(),
+        host_ips: vec!["192.0.2.10".into()],
+        cgroup_version: 2,
+        controllers: ["cpu", "cpuset", "hugetlb", "memory", "pids"].map(str::to_owned).to_vec(),
+        hugepage_sizes: vec![2 << 20],
+        thermal_throttle: Vec::new(),
+    }
+}
