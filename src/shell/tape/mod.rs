@@ -1,11 +1,13 @@
 //! The tape: every event that the core saw and every effect that it had, always on, in a bounded ring of
 //! segments that each replay alone. The format is `proto/tape/v1/tape.proto`.
 
-mod frame;
+pub mod frame;
 mod part;
 #[allow(clippy::all, clippy::pedantic, missing_docs)] // generated
 mod proto;
+pub mod reader;
 mod recorder;
+pub mod replay;
 mod ring;
 mod taped;
 

@@ -21,11 +21,6 @@ impl Taped {
         Taped { core, chain: Chain::default(), steps: 0, recorder }
     }
 
-    /// Goes on from a segment's snapshot, for a replay.
-    pub fn resume(core: Core, chain: Chain, steps: u64) -> Taped {
-        Taped { core, chain, steps, recorder: None }
-    }
-
     /// One step of the core. The event is on the tape before the core sees it. `now` should be read in whole
     /// microseconds, and its wall clock move against the monotonic one only when it is set: then the time of a
     /// step takes two or three bytes.

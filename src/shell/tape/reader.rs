@@ -1,0 +1,243 @@
+//! Reads tapes: a segment, or the segments of a directory in order, as far as they are whole.
+
+use super::frame::{Bad, Frames};
+use super::part::{Alphabet, Base, Decoder, put_varint};
+use super::proto::{Check, Ended, Frame, Header, Input};
+use super::ring::{self, SegmentFile};
+use prost::Message;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use steplet_core::chain::Chain;
+use steplet_core::time::Now;
+
+/// One step as it was recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    pub number: u64,
+    pub now: Now,
+    /// The postcard encoding of the event.
+    pub event: Vec<u8>,
+    /// None at the end of a run that was killed or crashed within this step, or right after it.
+    pub ended: Option<StepEnded>,
+    /// What the event and the effects took of the text of the segment.
+    pub event_cost: usize,
+    pub effects_cost: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepEnded {
+    /// The first bytes of the chain after the step.
+    pub chain: [u8; 4],
+    /// The postcard encoding of all effects.
+    pub effects: Vec<u8>,
+    pub check: Option<StepCheck>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepCheck {
+    pub chain: Vec<u8>,
+    /// SHA-256 of the core's snapshot.
+    pub core: Vec<u8>,
+}
+
+/// The end of a segment that could not be read.
+#[derive(Debug)]
+pub struct Rest {
+    pub path: PathBuf,
+    pub bad: Bad,
+    pub good_bytes: u64,
+    pub file_bytes: u64,
+}
+
+impl Rest {
+    /// Whether it is what a killed process or a power cut leaves.
+    pub fn cut_short(&self) -> bool {
+        matches!(self.bad, Bad::Truncated)
+    }
+}
+
+impl fmt::Display for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rest { path, bad, good_bytes, file_bytes } = self;
+        let gone = file_bytes.saturating_sub(*good_bytes);
+        let path = path.display();
+        write!(f, "{path}: {bad}; the last {gone} of {file_bytes} bytes are not read")
+    }
+}
+
+/// A segment of a tape that is being read.
+pub struct Segment {
+    pub path: PathBuf,
+    pub file_bytes: u64,
+    pub header: Header,
+    /// The encoded core before the first step.
+    pub snapshot: Vec<u8>,
+    frames: Frames<File>,
+    decoder: Decoder,
+    next: u64,
+    begun: Option<Step>,
+    /// Nothing more can be read, and why.
+    over: Option<Option<Bad>>,
+}
+
+impl Segment {
+    /// Reads the header and the snapshot.
+    pub fn open(path: &Path) -> Result<Segment, Bad> {
+        let file = File::open(path)?;
+        let file_bytes = file.metadata()?.len();
+        let mut frames = Frames::open(file)?;
+        let header = frames.next()?.and_then(|frame| frame.header);
+        let header = header.ok_or(Bad::Damaged("the segment has no header"))?;
+        let Frame { snapshot, .. } = frames.next()?.ok_or(Bad::Truncated)?;
+        Ok(Segment {
+            path: path.into(),
+            file_bytes,
+            snapshot,
+            frames,
+            decoder: Decoder::new(Base::from_header(&header)),
+            next: header.step,
+            header,
+            begun: None,
+            over: None,
+        })
+    }
+
+    pub fn compressed(&self) -> bool {
+        self.frames.compressed()
+    }
+
+    /// The whole chain before the first step.
+    pub fn chain(&self) -> Result<Chain, Bad> {
+        let chain = self.header.chain.as_slice().try_into();
+        chain.map(Chain).map_err(|_| Bad::Damaged("the header's chain has a wrong length"))
+    }
+
+    /// The next step; None at the end, and when the rest cannot be read.
+    pub fn next_step(&mut self) -> Option<Step> {
+        while self.over.is_none() {
+            match self.frames.next() {
+                Ok(Some(frame)) => match self.take(frame) {
+                    Ok(Some(step)) => return Some(step),
+                    Ok(None) => {}
+                    Err(bad) => self.over = Some(Some(bad)),
+                },
+                Ok(None) => self.over = Some(None),
+                Err(bad) => self.over = Some(Some(bad)),
+            }
+        }
+        self.begun.take()
+    }
+
+    /// After the last step: what could not be read.
+    pub fn rest(&mut self) -> Option<Rest> {
+        let bad = self.over.as_mut()?.take()?;
+        let good_bytes = self.frames.good();
+        Some(Rest { path: self.path.clone(), bad, good_bytes, file_bytes: self.file_bytes })
+    }
+
+    /// Takes in a frame, which may begin a step: then the one before is whole.
+    fn take(&mut self, frame: Frame) -> Result<Option<Step>, Bad> {
+        if let Some(ended) = frame.ended {
+            let cost = ended.encoded_len();
+            let check = frame.check.map(|Check { chain, core }| StepCheck { chain, core });
+            let ended = self.ended(&ended, check)?;
+            let begun = self.begun.as_mut().filter(|step| step.ended.is_none());
+            let begun = begun.ok_or(Bad::Damaged("a step ends that has not begun"))?;
+            begun.effects_cost = cost;
+            begun.ended = Some(ended);
+        }
+        let Some(input) = frame.input else { return Ok(None) };
+        if self.begun.as_ref().is_some_and(|step| step.ended.is_none()) {
+            return Err(Bad::Damaged("a step begins before the last one has ended"));
+        }
+        let begun = self.begin(&input)?;
+        Ok(self.begun.replace(begun))
+    }
+
+    fn begin(&mut self, input: &Input) -> Result<Step, Bad> {
+        let after = input.after_us.wrapping_mul(1_000).wrapping_add(u64::from(input.after_ns));
+        let now = self.decoder.base.instant(after, input.wall_step_ns);
+        let part = input.event.as_ref().ok_or(Bad::Damaged("a step has no event"))?;
+        let mut event = Vec::new();
+        self.decoder
+            .append(Alphabet::Event, part, &mut event)
+            .ok_or(Bad::Damaged("an event refers to nothing"))?;
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        let event_cost = input.encoded_len();
+        Ok(Step { number, now, event, ended: None, event_cost, effects_cost: 0 })
+    }
+
+    fn ended(&mut self, ended: &Ended, check: Option<StepCheck>) -> Result<StepEnded, Bad> {
+        let mut effects = Vec::new();
+        put_varint(&mut effects, ended.effects.len() as u64);
+        for part in &ended.effects {
+            self.decoder
+                .append(Alphabet::Effect, part, &mut effects)
+                .ok_or(Bad::Damaged("an effect refers to nothing"))?;
+        }
+        Ok(StepEnded { chain: ended.chain.to_le_bytes(), effects, check })
+    }
+}
+
+/// The files of a tape, oldest first.
+pub struct Tape {
+    pub files: Vec<PathBuf>,
+}
+
+impl Tape {
+    /// A segment, or a directory of them.
+    pub fn open(path: &Path) -> io::Result<Tape> {
+        if !path.metadata()?.is_dir() {
+            return Ok(Tape { files: vec![path.into()] });
+        }
+        let mut files: Vec<SegmentFile> = ring::list(path)?;
+        // While a segment is compressed, it is there twice.
+        files.dedup_by_key(|file| file.number);
+        if files.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "no tape in this directory"));
+        }
+        Ok(Tape { files: files.into_iter().map(|file| file.path).collect() })
+    }
+}
+
+/// Where the reading of a tape has come to: tells whether the next segment follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    run: u64,
+    segment: u32,
+    /// The number of the next step.
+    step: u64,
+}
+
+/// How a segment stands to the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// Its first step comes right after.
+    Directly,
+    /// Steps of the same run are missing in between.
+    After { missing_steps: u64, missing_segments: u32 },
+    /// Another run.
+    NewRun,
+}
+
+impl Place {
+    /// After `segment` has been read to its end.
+    pub fn after(segment: &Segment) -> Place {
+        let Header { run, segment: number, .. } = segment.header;
+        Place { run, segment: number, step: segment.next }
+    }
+
+    pub fn followed_by(&self, next: &Header) -> Follows {
+        if next.run != self.run || next.step < self.step {
+            return Follows::NewRun;
+        }
+        let missing_segments = next.segment.saturating_sub(self.segment.saturating_add(1));
+        match next.step - self.step {
+            0 => Follows::Directly,
+            missing_steps => Follows::After { missing_steps, missing_segments },
+        }
+    }
+}

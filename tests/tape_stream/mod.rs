@@ -1,0 +1,206 @@
+//! A made-up run for the tests of the tape: a core, a clock, and a world that answers each call somehow.
+
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::path::Path;
+use steplet::shell::tape::{Recorder, TapeJob, Taped};
+use steplet_core::Core;
+use steplet_core::effect::{Call, DiskOp, Effect, HelperOp, KernelOp};
+use steplet_core::event::{
+    Boot, DiskReply, Event, HelperReply, KernelReply, Listener, Machine, Outcome, Request, RpcError,
+};
+use steplet_core::ids::{RequestId, Token};
+use steplet_core::rng::Rng;
+use steplet_core::settings::Settings;
+use steplet_core::time::{Mono, Now, Span, Wall};
+
+pub struct Stream {
+    pub taped: Taped,
+    pub now: Now,
+    /// Every event so far, for comparison.
+    pub said: Vec<(Now, Event)>,
+    rng: Rng,
+    answers: VecDeque<(Token, Outcome)>,
+    requests: u64,
+}
+
+impl Stream {
+    /// A run that has booted; its tape lies in `dir`.
+    pub fn start(dir: &Path, max_bytes: u64, seed: u64) -> Stream {
+        let now =
+            Now { mono: Mono(77_000_000_123), wall: Wall(1_760_000_000_000_000_000 + seed as i64) };
+        let core = Core::new();
+        let recorder = Recorder::open(dir, max_bytes, seed, now, &core);
+        let mut stream = Stream {
+            taped: Taped::new(core, Some(recorder)),
+            now,
+            said: vec![],
+            rng: Rng::new(seed),
+            answers: VecDeque::new(),
+            requests: 0,
+        };
+        stream.step(Event::Boot(Box::new(boot(seed))));
+        stream
+    }
+
+    /// One more event: an answer, a request or a tick.
+    pub fn next(&mut self) {
+        self.now.mono = self.now.mono + Span(self.rng.below(900_000) * 1_000);
+        self.now.wall = Wall(self.now.mono.0 as i64 + 1_700_000_000_000_000_000);
+        if self.rng.below(3) > 0
+            && let Some((token, outcome)) = self.answers.pop_front()
+        {
+            return self.step(Event::Done { token, outcome });
+        }
+        if let Some(due) = self.taped.core().deadline()
+            && self.rng.below(3) > 0
+        {
+            self.now.mono = self.now.mono.max(due);
+            return self.step(Event::Tick);
+        }
+        self.requests += 1;
+        let path = ["/healthz", "/pods", "/nowhere"][self.rng.below(3) as usize];
+        self.step(request(self.requests, path));
+    }
+
+    pub fn step(&mut self, event: Event) {
+        self.said.push((self.now, event.clone()));
+        for effect in self.taped.step(self.now, event) {
+            match effect {
+                Effect::Call { token, call } => {
+                    if let Some(outcome) = answer(&call) {
+                        self.answers.push_back((token, outcome));
+                    }
+                }
+                Effect::Cancel(token) => self.answers.retain(|(t, _)| *t != token),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn recorder(&mut self) -> &mut Recorder {
+        self.taped.recorder.as_mut().expect("the stream is taped")
+    }
+
+    /// Does what the helper pool would do.
+    pub fn helpers(&mut self) -> Vec<TapeJob> {
+        let jobs = self.recorder().jobs();
+        for job in &jobs {
+            job.run().unwrap();
+        }
+        jobs
+    }
+
+    /// Ends the run in good order.
+    pub fn finish(mut self) -> Stream {
+        let now = self.now;
+        self.recorder().flush(now);
+        self
+    }
+}
+
+pub fn request(id: u64, path: &str) -> Event {
+    Event::Request(Box::new(Request {
+        id: RequestId(id),
+        listener: Listener::Healthz,
+        method: "GET".into(),
+        path: path.into(),
+        query: vec![("pretty".into(), id.to_string())],
+        loopback: true,
+    }))
+}
+
+/// An empty machine with nothing to run; None for a stream, which stays open.
+fn answer(call: &Call) -> Option<Outcome> {
+    Some(match call {
+        Call::Rpc(_) => Outcome::Rpc(Err(RpcError {
+            code: RpcError::UNAVAILABLE,
+            message: "connection refused".into(),
+        })),
+        Call::Disk(DiskOp::WatchManifests { .. }) => return None,
+        Call::Disk(DiskOp::ReadManifests { .. }) => {
+            Outcome::Disk(Ok(DiskReply::Manifests(Some(vec![]))))
+        }
+        Call::Disk(DiskOp::List { .. }) => Outcome::Disk(Ok(DiskReply::Names(vec![]))),
+        Call::Disk(DiskOp::ReadTail { .. }) => Outcome::Disk(Ok(DiskReply::Text(Bytes::new()))),
+        Call::Disk(_) => Outcome::Disk(Ok(DiskReply::Done)),
+        Call::Kernel(KernelOp::ListCgroups { .. }) => {
+            Outcome::Kernel(Ok(KernelReply::Names(vec![])))
+        }
+        Call::Kernel(_) => Outcome::Kernel(Ok(KernelReply::Done)),
+        Call::Helper(HelperOp::FetchManifest { .. }) => Outcome::Same,
+        Call::Helper(_) => Outcome::Helper(Ok(HelperReply::Done)),
+    })
+}
+
+pub fn boot(seed: u64) -> Boot {
+    let machine = Machine { cpus: 4, memory_bytes: 8 << 30, ..Machine::default() };
+    Boot { seed, settings: settings(), machine, set_aside: vec![] }
+}
+
+fn settings() -> Settings {
+    Settings {
+        node_name: "node-a".into(),
+        hostname: "node-a".into(),
+        root_dir: "/var/lib/kubelet".into(),
+        pod_logs_dir: "/var/log/pods".into(),
+        container_links_dir: "/var/log/containers".into(),
+        static_pod_path: "/etc/kubernetes/manifests".into(),
+        static_pod_url: String::new(),
+        static_pod_url_headers: vec![],
+        file_check: Span::from_secs(20),
+        http_check: Span::from_secs(20),
+        sync_frequency: Span::from_secs(60),
+        runtime_request_timeout: Span::from_secs(120),
+        max_pods: 110,
+        pod_pids_limit: -1,
+        cluster_dns: vec![],
+        cluster_domain: String::new(),
+        resolv_conf: "/etc/resolv.conf".into(),
+        cgroup_root: String::new(),
+        cgroups_per_qos: true,
+        enforce_pods: true,
+        reserved_cpu_milli: 0,
+        reserved_memory_bytes: 0,
+        reserved_pids: 0,
+        cpu_cfs_quota: true,
+        cpu_cfs_period_us: 100_000,
+        seccomp_default: false,
+        single_process_oom_kill: false,
+        serialize_image_pulls: true,
+        max_parallel_image_pulls: 0,
+        registry_qps: 5,
+        registry_burst: 10,
+        crash_loop_max: Span::from_secs(300),
+        allowed_unsafe_sysctls: vec![],
+        debugging_handlers: true,
+        serve_everybody: false,
+        stop_pods_on_exit: false,
+        configz: Bytes::from_static(b"{}"),
+    }
+}
+
+/// A directory of this test alone, removed at the end.
+pub struct Dir(pub std::path::PathBuf);
+
+impl Dir {
+    pub fn new(name: &str) -> Dir {
+        let dir = std::env::temp_dir().join(format!("steplet-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+
+    pub fn files(&self) -> Vec<std::path::PathBuf> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
