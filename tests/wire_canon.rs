@@ -6,24 +6,9 @@ use prost::Message;
 use steplet_api::cri;
 use steplet_wire::canon::{self, CONTAINERS, POD_SANDBOXES, Shape};
 
-/// splitmix64: the tests need the same numbers in each run, not good ones.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            items.swap(i, self.below(i + 1));
-        }
-    }
-}
+#[allow(dead_code)] // each test file uses its part
+mod wire_memory;
+use wire_memory::Rng;
 
 fn map(of: &str, n: usize) -> BTreeMap<String, String> {
     (0..n).map(|i| (format!("{of}-key-{i}"), format!("{of}-value-{i}"))).collect()
@@ -207,19 +192,7 @@ fn mutated_lists_never_panic_or_grow() {
     let mut rng = Rng(1);
     let mut refused = 0;
     for _ in 0..20_000 {
-        let mut changed = bytes.clone();
-        for _ in 0..=rng.below(8) {
-            let at = rng.below(changed.len());
-            match rng.below(4) {
-                0 => changed[at] = rng.below(256) as u8,
-                1 => changed.truncate(at + 1),
-                2 => drop(changed.remove(at)),
-                _ => changed.insert(at, rng.below(256) as u8),
-            }
-            if changed.is_empty() {
-                break;
-            }
-        }
+        let changed = rng.mutate(&bytes);
         let digest = canon::digest(&changed, &CONTAINERS);
         match canon::canonical(&changed, &CONTAINERS) {
             Ok(canonical) => {

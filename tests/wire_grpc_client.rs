@@ -3,10 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
@@ -14,52 +13,10 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use steplet_wire::grpc_client::{Event, GrpcClient};
 use steplet_wire::grpc_status::Code;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-#[derive(Default)]
-struct Wires {
-    to_server: BytesMut,
-    to_client: BytesMut,
-    /// All bytes that the server ever sent.
-    sent: usize,
-}
-
-struct ServerSide(Rc<RefCell<Wires>>);
-
-impl AsyncRead for ServerSide {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let bytes = &mut self.0.borrow_mut().to_server;
-        if bytes.is_empty() {
-            return Poll::Pending;
-        }
-        let n = bytes.len().min(into.remaining());
-        into.put_slice(&bytes.split_to(n));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for ServerSide {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let mut wires = self.0.borrow_mut();
-        wires.to_client.extend_from_slice(bytes);
-        wires.sent += bytes.len();
-        Poll::Ready(Ok(bytes.len()))
-    }
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
+#[allow(dead_code)] // each test file uses its part
+mod wire_memory;
+use wire_memory::{PeerSide, Wires};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -76,7 +33,7 @@ impl Server {
     fn new(mut settings: h2::server::Builder) -> Server {
         let wires = Rc::new(RefCell::new(Wires::default()));
         let handlers = Rc::new(RefCell::new(Vec::new()));
-        let (io, tasks) = (ServerSide(wires.clone()), handlers.clone());
+        let (io, tasks) = (PeerSide(wires.clone()), handlers.clone());
         let accepting = async move {
             settings.max_concurrent_streams(250);
             let mut connection = settings.handshake(io).await.expect("a client preface");
@@ -225,13 +182,13 @@ fn run(client: &mut GrpcClient, server: &mut Server, cut: usize, step: usize) ->
         if n > 0 {
             let part = client.output()[..n].to_vec();
             client.consume_output(n);
-            server.wires.borrow_mut().to_server.extend_from_slice(&part);
+            server.wires.borrow_mut().to_peer.extend_from_slice(&part);
             events.extend(client.poll());
             moved = true;
         }
         server.poll();
         let part = {
-            let bytes = &mut server.wires.borrow_mut().to_client;
+            let bytes = &mut server.wires.borrow_mut().from_peer;
             let mut n = bytes.len().min(step);
             if fed < cut {
                 n = n.min(cut - fed);
@@ -449,10 +406,10 @@ fn an_answer_that_came_before_the_end_counts() {
     for _ in 0..3 {
         let part = client.output().to_vec();
         client.consume_output(part.len());
-        server.wires.borrow_mut().to_server.extend_from_slice(&part);
+        server.wires.borrow_mut().to_peer.extend_from_slice(&part);
         server.poll();
     }
-    let answer = server.wires.borrow_mut().to_client.split();
+    let answer = server.wires.borrow_mut().from_peer.split();
     client.feed(&answer);
     client.feed_eof();
     let seen = told(client.poll());

@@ -15,12 +15,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes that h2 may leave for the socket before it has to wait.
-const OUTPUT_MAX: usize = 64 * 1024;
+use crate::outbox::{OUTPUT_MAX, release_if_idle};
+
 /// The caller should stop reading its socket while this much is unread.
 const INPUT_MAX: usize = 64 * 1024;
-/// An empty buffer that has grown beyond this is given back.
-const KEEP: usize = 16 * 1024;
 
 #[derive(Default)]
 struct Shared {
@@ -76,17 +74,6 @@ impl Near {
     pub(crate) fn consume_output(&mut self, n: usize) {
         self.sending.advance(n);
         release_if_idle(&mut self.sending);
-    }
-}
-
-/// Gives a big buffer back as soon as it is empty, and keeps a small one.
-fn release_if_idle(buffer: &mut BytesMut) {
-    if buffer.is_empty() {
-        if buffer.capacity() > KEEP {
-            *buffer = BytesMut::new();
-        } else {
-            buffer.clear();
-        }
     }
 }
 
