@@ -1,12 +1,13 @@
 //! What managers say to each other inside one step, cut by fact. Facts are in the past tense, wishes end in `Wanted`.
 
-use crate::ids::PodUid;
+use crate::ids::{ContainerId, PodUid, SandboxId};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// Start-up facts are in place.
     Booted,
     Pod(PodNote),
+    Runtime(RuntimeNote),
     /// A signal asks the program to end.
     ShutdownWanted,
 }
@@ -19,4 +20,18 @@ pub enum PodNote {
     Unconfigured { uid: PodUid },
     /// What the runtime shows of the pod differs from before; `facts.pleg` has it.
     ViewChanged { uid: PodUid },
+    /// The first relist has succeeded: planning may begin.
+    Relisted,
+}
+
+/// What a call of ours changed in the runtime, as soon as it was answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RuntimeNote {
+    SandboxMade { uid: PodUid, id: SandboxId },
+    SandboxStopped { uid: PodUid, id: SandboxId },
+    SandboxRemoved { uid: PodUid, id: SandboxId },
+    ContainerMade { uid: PodUid, id: ContainerId, sandbox: SandboxId },
+    ContainerStarted { uid: PodUid, id: ContainerId },
+    ContainerStopped { uid: PodUid, id: ContainerId },
+    ContainerRemoved { uid: PodUid, id: ContainerId },
 }

@@ -1,0 +1,82 @@
+//! The runtime's calls as effects: path, body, deadline. And the labels by which its answers name pods.
+
+use crate::effect::{Call, Peer, Rpc};
+use crate::event::RpcError;
+use crate::time::Span;
+use alloc::borrow::Cow;
+use alloc::string::ToString;
+use bytes::Bytes;
+use prost::Message;
+
+pub const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
+pub const LABEL_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+pub const LABEL_POD_UID: &str = "io.kubernetes.pod.uid";
+pub const LABEL_CONTAINER_NAME: &str = "io.kubernetes.container.name";
+pub const HASH: &str = "io.kubernetes.container.hash";
+pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+pub const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+pub const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+
+macro_rules! runtime {
+    ($($name:ident = $method:literal),* $(,)?) => {
+        $(pub const $name: &str = concat!("/runtime.v1.RuntimeService/", $method);)*
+    };
+}
+macro_rules! images {
+    ($($name:ident = $method:literal),* $(,)?) => {
+        $(pub const $name: &str = concat!("/runtime.v1.ImageService/", $method);)*
+    };
+}
+
+runtime! {
+    VERSION = "Version", STATUS = "Status",
+    RUN_POD_SANDBOX = "RunPodSandbox", STOP_POD_SANDBOX = "StopPodSandbox",
+    REMOVE_POD_SANDBOX = "RemovePodSandbox", POD_SANDBOX_STATUS = "PodSandboxStatus",
+    LIST_POD_SANDBOX = "ListPodSandbox",
+    CREATE_CONTAINER = "CreateContainer", START_CONTAINER = "StartContainer",
+    STOP_CONTAINER = "StopContainer", REMOVE_CONTAINER = "RemoveContainer",
+    LIST_CONTAINERS = "ListContainers", CONTAINER_STATUS = "ContainerStatus",
+}
+images! { IMAGE_STATUS = "ImageStatus", PULL_IMAGE = "PullImage" }
+
+/// A call to the runtime service with its deadline.
+pub fn call(path: &'static str, body: &impl Message, within: Span) -> Call {
+    rpc(Peer::Runtime, path, body, Some(within), false)
+}
+
+/// A list whose answer may be `Same` as the last one.
+pub fn list(path: &'static str, body: &impl Message, within: Span, same: bool) -> Call {
+    rpc(Peer::Runtime, path, body, Some(within), same)
+}
+
+/// A call to the image service; None waits for ever.
+pub fn image_call(path: &'static str, body: &impl Message, within: Option<Span>) -> Call {
+    rpc(Peer::Images, path, body, within, false)
+}
+
+fn rpc(
+    peer: Peer,
+    path: &'static str,
+    body: &impl Message,
+    within: Option<Span>,
+    same_as_last: bool,
+) -> Call {
+    let body = Bytes::from(body.encode_to_vec());
+    Call::Rpc(Rpc { peer, path: Cow::Borrowed(path), body, within, same_as_last })
+}
+
+/// Reads an answer; one that does not decode counts as an error of the runtime.
+pub fn answer<M: Message + Default>(outcome: crate::event::Outcome) -> Result<M, RpcError> {
+    match outcome {
+        crate::event::Outcome::Rpc(Ok(body)) => M::decode(body)
+            .map_err(|e| RpcError { code: INTERNAL, message: nonsense(&e.to_string()) }),
+        crate::event::Outcome::Rpc(Err(error)) => Err(error),
+        _ => Err(RpcError { code: INTERNAL, message: nonsense("not an RPC answer") }),
+    }
+}
+
+const INTERNAL: i32 = 13;
+
+fn nonsense(what: &str) -> alloc::string::String {
+    alloc::format!("the runtime answered nonsense: {what}")
+}

@@ -1,0 +1,183 @@
+//! What to do next for a pod that is to run: one step, from what its spec wants and what the runtime shows.
+//!
+//! Upstream: computePodActions in pkg/kubelet/kuberuntime (v1.36); contract.md 5.5. Upstream computes a list of
+//! actions and carries them out; here each step is followed by a fresh look, so a plan is never out of date.
+//! Pure: the same pod, view and marks give the same step.
+
+use super::policy::{self, InitProgress, SandboxNeed};
+use super::view::{ContainerState, ContainerView, PodView};
+use crate::ids::{ContainerId, SandboxId};
+use crate::time::Mono;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use steplet_api::container::Container;
+use steplet_api::pod::Pod;
+
+/// One step for one pod; the runtime manager carries it out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Step {
+    /// Containers first, all at once, then sandboxes.
+    Stop { containers: Vec<Stop>, sandboxes: Vec<SandboxId> },
+    RunSandbox { attempt: u32 },
+    StartContainer(Box<Start>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stop {
+    pub id: ContainerId,
+    pub name: Box<str>,
+    pub grace_seconds: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    pub name: Box<str>,
+    pub init: bool,
+    pub attempt: u32,
+    pub sandbox: SandboxId,
+    /// Made by an earlier call whose answer was lost: only start it (B60).
+    pub adopt: Option<ContainerId>,
+}
+
+/// What the plan came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan {
+    Do(Step),
+    /// A sandbox that no longer serves is stopped with all in it; `RunSandbox` follows, or nothing if `last`.
+    Renew { stop: Step, last: bool },
+    /// A running container that has to go, with the reason for its event.
+    Replace { stop: Step, message: String },
+    /// Nothing to do before `until`, or before something changes.
+    Rest { until: Option<Mono> },
+    /// Every container has ended for good.
+    Finished,
+}
+
+/// What the worker knows beside spec and view.
+pub struct Marks<'a> {
+    /// Not before this instant: back-off of a container after a crash or a failed start.
+    pub hold: &'a dyn Fn(&Container, Option<&ContainerView>) -> Option<Mono>,
+    /// Seconds that a container gets to stop.
+    pub grace_seconds: i64,
+    /// Highest log number found on disk for a container of which the runtime has nothing left.
+    pub log_attempts: &'a BTreeMap<Box<str>, u32>,
+    pub hash: &'a dyn Fn(&Container) -> String,
+}
+
+/// The next step of a pod that is to run.
+pub fn plan(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
+    match policy::sandbox_need(pod, view) {
+        SandboxNeed::Keep => {}
+        SandboxNeed::Create { .. } | SandboxNeed::Drop if view.alive() => {
+            let last = policy::sandbox_need(pod, view) == SandboxNeed::Drop;
+            return Plan::Renew { stop: stop_all(pod, view, marks.grace_seconds), last };
+        }
+        SandboxNeed::Create { attempt } => return Plan::Do(Step::RunSandbox { attempt }),
+        SandboxNeed::Drop => return Plan::Finished,
+    }
+    if policy::pod_finished(pod, view) {
+        return Plan::Finished;
+    }
+    if let Some(replace) = replaced(pod, view, marks) {
+        return replace;
+    }
+    starts(pod, view, marks)
+}
+
+/// A container whose definition changed, or whose state nobody knows, is stopped first.
+fn replaced(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Option<Plan> {
+    let all = pod.spec.init_containers.iter().filter(|c| policy::is_sidecar(c));
+    for container in all.chain(&pod.spec.containers) {
+        let Some(shown) = view.container(&container.name) else { continue };
+        let unknown = shown.state == ContainerState::Unknown;
+        let changed = shown.state == ContainerState::Running
+            && !shown.hash.is_empty()
+            && *shown.hash != *(marks.hash)(container);
+        if !(unknown || changed) {
+            continue;
+        }
+        let name = &container.name;
+        let message = match changed {
+            true => format!("Container {name} definition changed, will be restarted"),
+            false => format!("Container {name} is in unknown state, try killing it before restart"),
+        };
+        let stop = Stop {
+            id: shown.id.clone(),
+            name: name.clone(),
+            grace_seconds: marks.grace_seconds,
+        };
+        let stop = Step::Stop { containers: [stop].into(), sandboxes: Vec::new() };
+        return Some(Plan::Replace { stop, message });
+    }
+    None
+}
+
+/// The first container that may start now; else when the first may.
+fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
+    let inits = &pod.spec.init_containers;
+    let mut wanted: Vec<(&Container, bool)> =
+        policy::sidecars_to_start(pod, view).into_iter().map(|i| (&inits[i], true)).collect();
+    match policy::init_progress(pod, view) {
+        InitProgress::Next(index) => wanted.push((&inits[index], true)),
+        InitProgress::Wait(_) | InitProgress::Failed => {}
+        InitProgress::Done => {
+            let mains = pod.spec.containers.iter();
+            wanted.extend(
+                mains.filter(|c| policy::start_wanted(pod, c, view)).map(|c| (c, false)),
+            );
+        }
+    }
+    let mut until: Option<Mono> = None;
+    for (container, init) in wanted {
+        let shown = view.container(&container.name);
+        if let Some(at) = (marks.hold)(container, shown) {
+            until = Some(until.map_or(at, |known| known.min(at)));
+            continue;
+        }
+        let sandbox = view.sandbox().map(|s| s.id.clone()).unwrap_or_default();
+        // A container that was made but never started serves, if it is what is wanted now.
+        let adopt = shown.filter(|c| {
+            c.state == ContainerState::Created
+                && c.sandbox == sandbox
+                && *c.hash == *(marks.hash)(container)
+        });
+        let attempt = match (adopt, shown) {
+            (Some(made), _) => made.attempt,
+            (None, Some(old)) => old.attempt.saturating_add(1),
+            (None, None) => marks.log_attempts.get(&container.name).map_or(0, |n| n + 1),
+        };
+        let adopt = adopt.map(|c| c.id.clone());
+        let name = container.name.clone();
+        return Plan::Do(Step::StartContainer(
+            Start { name, init, attempt, sandbox, adopt }.into(),
+        ));
+    }
+    Plan::Rest { until }
+}
+
+/// Stops whatever may run of a pod. Sidecars go last, in reverse order (contract 5.5); `ended` waits for the others.
+pub fn stop_all(pod: &Pod, view: &PodView, grace_seconds: i64) -> Step {
+    let running = |c: &&ContainerView| {
+        matches!(c.state, ContainerState::Running | ContainerState::Unknown)
+    };
+    let sidecar_place = |name: &str| {
+        pod.spec.init_containers.iter().position(|c| *c.name == *name && policy::is_sidecar(c))
+    };
+    let stop = |c: &ContainerView| Stop { id: c.id.clone(), name: c.name.clone(), grace_seconds };
+    let mains = view.containers.iter().filter(running).filter(|c| sidecar_place(&c.name).is_none());
+    let mut containers: Vec<Stop> = mains.map(stop).collect();
+    if containers.is_empty() {
+        let sidecars = view.containers.iter().filter(running);
+        let last = sidecars.max_by_key(|c| sidecar_place(&c.name));
+        containers.extend(last.map(stop));
+    }
+    let sandboxes = match containers.is_empty() {
+        true => view.sandboxes.iter().filter(|s| s.ready).map(|s| s.id.clone()).collect(),
+        false => Vec::new(),
+    };
+    Step::Stop { containers, sandboxes }
+}
