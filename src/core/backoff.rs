@@ -3,8 +3,7 @@
 use crate::time::{Mono, Span};
 use serde::{Deserialize, Serialize};
 
-/// Doubling periods: `base`, 2 x base, ... up to `most`; forgotten `2 x most` after the last failure,
-/// as client-go's flowcontrol.Backoff does.
+/// Doubling periods: `base`, 2 x base, ... up to `most`. When to forget is the owner's rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackOff {
     period: Span,
@@ -18,13 +17,9 @@ impl BackOff {
         BackOff { period: base, at: now }
     }
 
-    /// One more failure.
-    pub fn again(&mut self, now: Mono, base: Span, most: Span, forget_after: Span) {
-        self.period = if now.since(self.at) > forget_after {
-            base
-        } else {
-            Span(self.period.times(2).0.min(most.0).max(base.0.min(most.0)))
-        };
+    /// One more failure: the period doubles, up to `most`.
+    pub fn again(&mut self, now: Mono, base: Span, most: Span) {
+        self.period = self.period.times(2).min(most).max(base.min(most));
         self.at = now;
     }
 

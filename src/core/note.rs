@@ -1,13 +1,21 @@
 //! What managers say to each other inside one step, cut by fact. Facts are in the past tense, wishes end in `Wanted`.
 
+use crate::event::PodReady;
 use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::managers::pods::plan::Step;
+use alloc::boxed::Box;
+use alloc::string::String;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// Start-up facts are in place.
     Booted,
     Pod(PodNote),
+    Step(StepNote),
     Runtime(RuntimeNote),
+    Image(ImageNote),
+    /// Something that an operator should read: a Kubernetes event.
+    Said(Box<Said>),
     /// A signal asks the program to end.
     ShutdownWanted,
 }
@@ -18,10 +26,41 @@ pub enum PodNote {
     Configured { uid: PodUid },
     /// No source has the pod any more.
     Unconfigured { uid: PodUid },
-    /// What the runtime shows of the pod differs from before; `facts.pleg` has it.
-    ViewChanged { uid: PodUid },
-    /// The first relist has succeeded: planning may begin.
-    Relisted,
+    /// All sources have been read at least once.
+    SourcesReady,
+    /// The runtime was looked at: `facts.pleg` is fresh for this pod.
+    Inspected { uid: PodUid },
+    /// The runtime answers again, or for the first time.
+    RuntimeBack,
+    /// What the worker knows of the pod changed: its status is to be computed again.
+    Progressed { uid: PodUid },
+    /// The worker has let go of the pod: nothing of it runs, its directories and cgroup are gone.
+    Forgotten { uid: PodUid },
+}
+
+/// Between the workers, who decide, and the runtime manager, who carries out one step a pod at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepNote {
+    Wanted { uid: PodUid, step: Box<Step> },
+    /// Ends what has no effect in the runtime yet; a call that may have one is waited for.
+    CancelWanted { uid: PodUid },
+    Done { uid: PodUid, result: Result<StepDone, StepError> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepDone {
+    SetUp(PodReady),
+    Started { container: Box<str> },
+    Other,
+    Cancelled,
+}
+
+/// Why a step failed: a reason of contract.md 5.5, shown as the waiting reason of the container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepError {
+    pub container: Option<Box<str>>,
+    pub reason: &'static str,
+    pub message: String,
 }
 
 /// What a call of ours changed in the runtime, as soon as it was answered.
@@ -34,4 +73,34 @@ pub enum RuntimeNote {
     ContainerStarted { uid: PodUid, id: ContainerId },
     ContainerStopped { uid: PodUid, id: ContainerId },
     ContainerRemoved { uid: PodUid, id: ContainerId },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ImageNote {
+    /// The image of this container must be present, by its pull policy.
+    Wanted { uid: PodUid, container: Box<str>, image: Box<str>, policy: Box<str> },
+    /// The pod no longer waits for it. A pull that is under way goes on.
+    Unwanted { uid: PodUid },
+    Ready { uid: PodUid, result: Result<ImageFound, StepError> },
+}
+
+/// An image as the runtime has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImageFound {
+    /// What CreateContainer is given.
+    pub id: Box<str>,
+    /// The numeric user of the image, or its name.
+    pub user_id: Option<i64>,
+    pub username: Box<str>,
+}
+
+/// A Kubernetes event about a pod, one of its containers, or (`uid` None) the node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    pub uid: Option<PodUid>,
+    /// `spec.containers{name}` when it is about a container.
+    pub field: String,
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
 }

@@ -20,10 +20,14 @@ use steplet_api::pod::Pod;
 /// One step for one pod; the runtime manager carries it out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
+    /// The pod's cgroup, directories and volumes.
+    SetUp,
     /// Containers first, all at once, then sandboxes.
     Stop { containers: Vec<Stop>, sandboxes: Vec<SandboxId> },
     RunSandbox { attempt: u32 },
     StartContainer(Box<Start>),
+    /// The pod's volumes, directories and cgroup go.
+    Clean,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 //! Upstream: pkg/kubelet/pleg/generic.go (v1.36); contract.md 5.11.
 //! Owns: the rows of the last relist, the inspections under way.
 //! Publishes: `facts.pleg`: a view of each pod, how long ago the last relist succeeded.
-//! Hears: Booted, RuntimeNote (what our own calls changed). Says: ViewChanged, Relisted.
+//! Hears: Booted, RuntimeNote (what our own calls changed). Says: Inspected, RuntimeBack.
 //! Asks: ListPodSandbox, ListContainers, PodSandboxStatus, ContainerStatus, the termination message.
 //! Never: lets an answer that was asked for earlier overwrite what was learned later. Freshness is a counter
 //! of asks, never a clock (B01).
@@ -96,7 +96,10 @@ pub struct PlegFacts {
     sandboxes: BTreeMap<SandboxId, Row<bool>>,
     containers: BTreeMap<ContainerId, Row<ContainerState>>,
     views: BTreeMap<PodUid, PodView>,
+    /// Pods of which a row is newer than the view.
+    stale: BTreeSet<PodUid>,
     relists: u64,
+    reachable: bool,
     last_good: Option<Mono>,
     last_duration: Span,
 }
@@ -111,19 +114,14 @@ impl PlegFacts {
         &self.views
     }
 
-    /// Whether both lists were read at least once: before that nothing may be planned.
-    pub fn ready(&self) -> bool {
-        self.relists > 0
+    /// Whether the view of this pod is what the runtime last showed: nothing may be planned on an older one.
+    pub fn fresh(&self, uid: &PodUid) -> bool {
+        self.relists > 0 && !self.stale.contains(uid)
     }
 
-    /// Whether the runtime has something of the pod that was not looked at yet.
-    pub fn unseen(&self, uid: &PodUid) -> bool {
-        let view = self.views.get(uid);
-        let sandbox = |id: &SandboxId| view.is_some_and(|v| v.sandboxes.iter().any(|s| s.id == *id));
-        let container =
-            |id: &ContainerId| view.is_some_and(|v| v.containers.iter().any(|c| c.id == *id));
-        self.sandboxes.iter().any(|(id, row)| row.uid == *uid && !sandbox(id))
-            || self.containers.iter().any(|(id, row)| row.uid == *uid && !container(id))
+    /// Whether the runtime answered the last relist.
+    pub fn reachable(&self) -> bool {
+        self.reachable
     }
 
     pub fn relists(&self) -> u64 {
@@ -277,6 +275,7 @@ impl Pleg {
         self.next = Some(Mono((started + PERIOD).0.max(cx.now.mono.0 + PERIOD.0 / 10)));
         if failed {
             self.take_whole = true;
+            cx.facts.pleg.reachable = false;
             return;
         }
         self.gone.retain(|_, as_of| *as_of > count);
@@ -287,8 +286,8 @@ impl Pleg {
         for uid in core::mem::take(&mut self.failed) {
             self.inspect(cx, &uid);
         }
-        if cx.facts.pleg.relists == 1 {
-            cx.say(Note::Pod(PodNote::Relisted));
+        if !core::mem::replace(&mut cx.facts.pleg.reachable, true) {
+            cx.say(Note::Pod(PodNote::RuntimeBack));
         }
     }
 
@@ -333,6 +332,7 @@ impl Pleg {
     /// Asks for the status of everything of a pod that differs from its view. One inspection a pod at a time:
     /// a container that hangs holds up its own pod only (B58).
     fn inspect(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        cx.facts.pleg.stale.insert(uid.clone());
         if self.inspecting.contains_key(uid) {
             self.again.insert(uid.clone());
             return;
@@ -454,14 +454,15 @@ impl Pleg {
             }
             (view.sandboxes, view.containers) = (done.sandboxes, done.containers);
             view.sort();
-            let changed = if view.sandboxes.is_empty() && view.containers.is_empty() {
-                facts.views.remove(&uid).is_some()
+            if view.sandboxes.is_empty() && view.containers.is_empty() {
+                facts.views.remove(&uid);
             } else {
-                facts.views.insert(uid.clone(), view.clone()).is_none_or(|old| old != view)
-            };
-            self.correct_rows(cx, &view);
-            if changed {
-                cx.say(Note::Pod(PodNote::ViewChanged { uid: uid.clone() }));
+                facts.views.insert(uid.clone(), view.clone());
+            }
+            if !self.again.contains(&uid) {
+                self.correct_rows(cx, &view);
+                cx.facts.pleg.stale.remove(&uid);
+                cx.say(Note::Pod(PodNote::Inspected { uid: uid.clone() }));
             }
         }
         if self.again.remove(&uid) {

@@ -1,0 +1,146 @@
+//! The runtime's health: its version once it answers, its conditions every five seconds.
+//!
+//! Upstream: updateRuntimeUp in pkg/kubelet/kubelet.go (v1.36); contract.md 4.4, 4.5, 6.1.
+//! Owns: the last answers. Publishes: `facts.runtime_status`.
+//! Hears: Booted. Says: Said (the runtime is gone, is back). Asks: Version, Status.
+//! Never: asks again before the last call was answered.
+
+use crate::cx::Cx;
+use crate::event::Outcome;
+use crate::limits::RUNTIME_DOWN_AFTER;
+use crate::managers::cri::{self, answer};
+use crate::time::{Mono, Span};
+use alloc::boxed::Box;
+use alloc::string::String;
+use serde::{Deserialize, Serialize};
+use steplet_api::cri as api;
+
+const PERIOD: Span = Span::from_secs(5);
+/// The version that a kubelet asks with.
+const API_VERSION: &str = "0.1.0";
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RuntimeStatus {
+    next: Option<Mono>,
+    known: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    Version,
+    Status,
+}
+
+/// The published slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RuntimeStatusFacts {
+    name: Box<str>,
+    version: Box<str>,
+    /// None while the condition is true, or nothing is known yet.
+    runtime_problem: Option<String>,
+    network_problem: Option<String>,
+    last_good: Option<Mono>,
+    last_error: Option<String>,
+}
+
+impl RuntimeStatusFacts {
+    /// `containerd`, empty before the first answer.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Why the runtime is not ready, by its own word or since it does not answer.
+    pub fn problem(&self, now: Mono) -> Option<&str> {
+        match self.last_good {
+            None => Some("container runtime status check may not have completed yet"),
+            Some(at) if now.since(at) > RUNTIME_DOWN_AFTER => Some("container runtime is down"),
+            Some(_) => self.runtime_problem.as_deref(),
+        }
+    }
+
+    pub fn network_problem(&self) -> Option<&str> {
+        self.network_problem.as_deref()
+    }
+
+    /// The error of the last call, None when it was answered.
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+}
+
+impl RuntimeStatus {
+    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>) {
+        self.next = Some(cx.now.mono);
+        self.on_tick(cx);
+    }
+
+    pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        if self.next.is_none_or(|at| at > cx.now.mono) {
+            return;
+        }
+        self.next = None;
+        let within = cx.facts.settings().runtime_request_timeout;
+        if self.known {
+            let body = api::StatusRequest { verbose: false };
+            cx.call(Ask::Status, cri::call(cri::STATUS, &body, within));
+        } else {
+            let body = api::VersionRequest { version: API_VERSION.into() };
+            cx.call(Ask::Version, cri::call(cri::VERSION, &body, within));
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.next
+    }
+
+    pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, then: Ask, outcome: Outcome) {
+        let now = cx.now.mono;
+        let facts = &mut cx.facts.runtime_status;
+        let error = match then {
+            Ask::Version => match answer::<api::VersionResponse>(outcome) {
+                Ok(version) => {
+                    facts.name = version.runtime_name.into();
+                    facts.version = version.runtime_version.into();
+                    log::info!("container runtime {} {}", facts.name, facts.version);
+                    self.known = true;
+                    self.next = Some(now);
+                    facts.last_error = None;
+                    return self.on_tick(cx);
+                }
+                Err(error) => Some(error),
+            },
+            Ask::Status => match answer::<api::StatusResponse>(outcome) {
+                Ok(status) => {
+                    facts.last_good = Some(now);
+                    let status = status.status.unwrap_or_default();
+                    facts.runtime_problem = problem(&status, "RuntimeReady");
+                    facts.network_problem = problem(&status, "NetworkReady");
+                    None
+                }
+                // It may come back as another version.
+                Err(error) => {
+                    self.known = false;
+                    Some(error)
+                }
+            },
+        };
+        let text = error.map(|e| e.message);
+        if text.is_some() && facts.last_error.is_none() {
+            log::warn!("the container runtime does not answer: {}", text.as_deref().unwrap_or(""));
+        }
+        facts.last_error = text;
+        self.next = Some(now + PERIOD);
+    }
+}
+
+/// What a condition says against it; a condition that is not there says nothing.
+fn problem(status: &api::RuntimeStatus, kind: &str) -> Option<String> {
+    let condition = status.conditions.iter().find(|c| c.r#type == kind)?;
+    (!condition.status).then(|| {
+        alloc::format!("{kind}=false reason:{} message:{}", condition.reason, condition.message)
+    })
+}

@@ -1,0 +1,139 @@
+//! Back-off of containers that crash or cannot be started, one record a container name.
+//!
+//! Upstream: doBackOff in pkg/kubelet/kuberuntime, flowcontrol.Backoff in client-go (v1.36); contract.md 5.5.
+//! All on the monotonic clock, from the moment an exit was seen: clock steps change nothing (B41).
+
+use super::view::{ContainerState, ContainerView, PodView};
+use crate::backoff::BackOff;
+use crate::time::{Mono, Span};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The first period; doubled up to `crashLoopBackOff.maxContainerRestartPeriod`.
+const BASE: Span = Span::from_secs(10);
+/// A container that ran this long begins anew.
+const FORGET_AFTER: Span = Span::from_secs(600);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Crashes(BTreeMap<Box<str>, Crash>);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Crash {
+    back_off: Option<BackOff>,
+    /// The definition that the back-off belongs to.
+    hash: Box<str>,
+    /// The newest exit: attempt, and when it was seen.
+    exit: Option<(u32, Mono)>,
+    /// A failed start is not tried again before this.
+    failed_until: Option<Mono>,
+}
+
+impl Crash {
+    /// The end of the crash back-off, if it lies ahead.
+    fn until(&self, now: Mono) -> Option<Mono> {
+        let (back_off, (_, exit)) = (self.back_off.as_ref()?, self.exit?);
+        if exit.since(back_off.at()) > FORGET_AFTER {
+            return None;
+        }
+        back_off.until(exit, now)
+    }
+}
+
+impl Crashes {
+    /// Notes the exits that a view shows.
+    pub fn observe(&mut self, view: &PodView, now: Mono) {
+        for c in &view.containers {
+            let newest = view.container(&c.name).is_some_and(|n| n.id == c.id);
+            if !newest || c.state != ContainerState::Exited {
+                continue;
+            }
+            let crash = self.0.entry(c.name.clone()).or_default();
+            if crash.exit.is_none_or(|(attempt, _)| attempt != c.attempt) {
+                crash.exit = Some((c.attempt, now));
+            }
+            if crash.hash != c.hash {
+                crash.hash = c.hash.clone();
+                crash.back_off = None;
+            }
+        }
+    }
+
+    /// When a container may be started, if not now.
+    pub fn hold(&self, name: &str, shown: Option<&ContainerView>, now: Mono) -> Option<Mono> {
+        let crash = self.0.get(name)?;
+        let failed = crash.failed_until.filter(|at| *at > now);
+        let exited = shown.is_some_and(|c| c.state == ContainerState::Exited);
+        let crashed = if exited { crash.until(now) } else { None };
+        failed.max(crashed)
+    }
+
+    /// The containers in crash back-off, each with its period.
+    pub fn held(&self, now: Mono) -> Vec<(Box<str>, Span)> {
+        let held = self.0.iter().filter(|(_, crash)| crash.until(now).is_some());
+        held.filter_map(|(name, crash)| Some((name.clone(), crash.back_off.as_ref()?.period())))
+            .collect()
+    }
+
+    /// An exited container is started again. The first time costs nothing, each later time twice as much.
+    pub fn restarted(&mut self, name: &str, now: Mono, most: Span) {
+        let crash = self.0.entry(name.into()).or_default();
+        let exit = crash.exit.map_or(now, |(_, at)| at);
+        match &mut crash.back_off {
+            Some(back_off) if exit.since(back_off.at()) <= FORGET_AFTER => {
+                back_off.again(now, BASE.min(most), most);
+            }
+            _ => crash.back_off = Some(BackOff::first(now, BASE.min(most))),
+        }
+    }
+
+    /// A start failed; the next may be tried at `until`.
+    pub fn failed(&mut self, name: &str, until: Mono) {
+        self.0.entry(name.into()).or_default().failed_until = Some(until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn at(seconds: u64) -> Mono {
+        Mono(1_000_000_000_000 + seconds * 1_000_000_000)
+    }
+
+    fn exited(attempt: u32) -> PodView {
+        let c = ContainerView {
+            name: "c".into(),
+            attempt,
+            state: ContainerState::Exited,
+            ..ContainerView::default()
+        };
+        PodView { containers: vec![c], ..PodView::default() }
+    }
+
+    /// The gaps between exit and restart, in seconds, of a container that runs `runs` seconds each time.
+    fn gaps(most: u64, runs: &[u64]) -> vec::Vec<u64> {
+        let (mut crashes, mut now, mut gaps) = (Crashes::default(), 0, vec![]);
+        for (attempt, run) in runs.iter().enumerate() {
+            now += run;
+            let view = exited(attempt as u32);
+            crashes.observe(&view, at(now));
+            let until = crashes.hold("c", Some(&view.containers[0]), at(now));
+            let gap = until.map_or(0, |until| until.since(at(now)).secs());
+            gaps.push(gap);
+            now += gap;
+            crashes.restarted("c", at(now), Span::from_secs(most));
+        }
+        gaps
+    }
+
+    #[test]
+    fn the_gaps_double_up_to_the_cap_and_begin_anew_after_ten_good_minutes() {
+        assert_eq!(gaps(300, &[2; 8]), [0, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(gaps(60, &[2; 6]), [0, 10, 20, 40, 60, 60]);
+        assert_eq!(gaps(1, &[2; 4]), [0, 1, 1, 1]);
+        assert_eq!(gaps(300, &[2, 2, 2, 601, 2, 2]), [0, 10, 20, 0, 10, 20]);
+    }
+}

@@ -1,0 +1,289 @@
+//! Takes away what is no longer needed: dead containers beyond the last of each name, old sandboxes, and every trace
+//! of pods that are gone.
+//!
+//! Upstream: pkg/kubelet/kuberuntime/kuberuntime_gc.go, kubelet_pods.go HandlePodCleanups (v1.36); contract.md 5.11,
+//! 8.2. Upstream lists directories and cgroups every two seconds; here a pod that ends is cleaned up by its worker,
+//! and the sweep of leftovers (of a crash, of another life) runs once a minute.
+//! Owns: removals under way. Publishes: -. Hears: Inspected, Forgotten, SourcesReady. Says: RuntimeNote.
+//! Asks: RemoveContainer, StopPodSandbox, RemovePodSandbox, directory and cgroup lists and removals.
+//! Never: touches a pod that has a worker beyond its dead containers, or anything before all sources were read.
+
+use super::requests;
+use super::view::{ContainerState, PodView};
+use crate::cx::Cx;
+use crate::effect::{Call, DiskOp, HelperOp, KernelOp};
+use crate::event::{DiskReply, KernelReply, Outcome, RpcError};
+use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::managers::cri::{self, answer};
+use crate::note::{Note, PodNote, RuntimeNote};
+use crate::time::{Mono, Span};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use steplet_api::cri as api;
+
+const SWEEP: Span = Span::from_secs(60);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Housekeeping {
+    next: Option<Mono>,
+    /// Containers and sandboxes that are being removed.
+    removing: BTreeSet<Box<str>>,
+    /// Log directories of pods that are going: known while the runtime still names them.
+    log_dirs: BTreeMap<PodUid, String>,
+    /// Paths that the helper is removing.
+    paths: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    RemoveContainer { uid: PodUid, id: ContainerId },
+    StopSandbox { uid: PodUid, id: SandboxId },
+    RemoveSandbox { uid: PodUid, id: SandboxId },
+    PodDirs,
+    LogDirs,
+    Cgroups { path: String },
+    Path { path: String },
+    Cgroup { path: String },
+}
+
+impl Housekeeping {
+    pub(crate) fn on_note(&mut self, cx: &mut Cx<'_>, note: &PodNote) {
+        match note {
+            PodNote::Inspected { uid } => self.tidy(cx, uid),
+            PodNote::Forgotten { uid } => {
+                self.note_log_dir(cx, uid);
+                self.tidy(cx, uid);
+            }
+            PodNote::SourcesReady => {
+                self.next = Some(cx.now.mono);
+                let uids: Vec<PodUid> = cx.facts.pleg.views().keys().cloned().collect();
+                for uid in uids {
+                    self.tidy(cx, &uid);
+                }
+            }
+            PodNote::Configured { .. }
+            | PodNote::Unconfigured { .. }
+            | PodNote::RuntimeBack
+            | PodNote::Progressed { .. } => {}
+        }
+    }
+
+    /// Removes what one pod has too much of.
+    fn tidy(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        if cx.facts.workers.worker(uid).is_some() {
+            return self.prune(cx, uid);
+        }
+        if !cx.facts.sources.ready() {
+            return;
+        }
+        let Some(view) = cx.facts.pleg.view(uid) else {
+            return self.remove_log_dir(cx, uid);
+        };
+        if view.alive() {
+            return;
+        }
+        let containers: Vec<ContainerId> = view.containers.iter().map(|c| c.id.clone()).collect();
+        let sandboxes: Vec<SandboxId> = view.sandboxes.iter().map(|s| s.id.clone()).collect();
+        self.note_log_dir(cx, uid);
+        let none = containers.is_empty();
+        for id in containers {
+            self.remove_container(cx, uid, id);
+        }
+        for id in sandboxes.into_iter().filter(|_| none) {
+            self.stop_sandbox(cx, uid, id);
+        }
+    }
+
+    /// Of a pod that is known, the newest dead container of each name stays: its log and its exit are asked for.
+    fn prune(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(view) = cx.facts.pleg.view(uid) else { return };
+        let (containers, sandboxes) = superfluous(view);
+        for id in containers {
+            self.remove_container(cx, uid, id);
+        }
+        for id in sandboxes {
+            self.stop_sandbox(cx, uid, id);
+        }
+    }
+
+    fn remove_container(&mut self, cx: &mut Cx<'_>, uid: &PodUid, id: ContainerId) {
+        if !self.removing.insert(id.0.clone()) {
+            return;
+        }
+        let within = cx.facts.settings().runtime_request_timeout;
+        let body = api::RemoveContainerRequest { container_id: id.as_str().into() };
+        let ask = Ask::RemoveContainer { uid: uid.clone(), id };
+        cx.call(ask, cri::call(cri::REMOVE_CONTAINER, &body, within));
+    }
+
+    /// A sandbox is stopped once more before it is removed: that frees its network even after a reboot.
+    fn stop_sandbox(&mut self, cx: &mut Cx<'_>, uid: &PodUid, id: SandboxId) {
+        if !self.removing.insert(id.0.clone()) {
+            return;
+        }
+        let within = cx.facts.settings().runtime_request_timeout;
+        let body = api::StopPodSandboxRequest { pod_sandbox_id: id.as_str().into() };
+        let ask = Ask::StopSandbox { uid: uid.clone(), id };
+        cx.call(ask, cri::call(cri::STOP_POD_SANDBOX, &body, within));
+    }
+
+    pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, then: Ask, outcome: Outcome) {
+        match then {
+            Ask::RemoveContainer { uid, id } => {
+                self.removing.remove(id.as_str());
+                if fine(answer::<api::RemoveContainerResponse>(outcome).map(|_| ())) {
+                    cx.say(Note::Runtime(RuntimeNote::ContainerRemoved { uid, id }));
+                }
+            }
+            Ask::StopSandbox { uid, id } => {
+                if !fine(answer::<api::StopPodSandboxResponse>(outcome).map(|_| ())) {
+                    self.removing.remove(id.as_str());
+                    return;
+                }
+                let within = cx.facts.settings().runtime_request_timeout;
+                let body = api::RemovePodSandboxRequest { pod_sandbox_id: id.as_str().into() };
+                let ask = Ask::RemoveSandbox { uid, id };
+                cx.call(ask, cri::call(cri::REMOVE_POD_SANDBOX, &body, within));
+            }
+            Ask::RemoveSandbox { uid, id } => {
+                self.removing.remove(id.as_str());
+                if fine(answer::<api::RemovePodSandboxResponse>(outcome).map(|_| ())) {
+                    cx.say(Note::Runtime(RuntimeNote::SandboxRemoved { uid, id }));
+                }
+            }
+            Ask::PodDirs => self.on_pod_dirs(cx, outcome),
+            Ask::LogDirs => self.on_log_dirs(cx, outcome),
+            Ask::Cgroups { path } => self.on_cgroups(cx, &path, outcome),
+            Ask::Path { path } | Ask::Cgroup { path } => {
+                self.paths.remove(&path);
+            }
+        }
+    }
+
+    // The sweep of leftovers.
+
+    pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        if self.next.is_none_or(|at| at > cx.now.mono) {
+            return;
+        }
+        self.next = Some(cx.now.mono + SWEEP);
+        if !cx.facts.pleg.reachable() {
+            return;
+        }
+        let settings = cx.facts.settings();
+        let (root, logs) = (settings.root_dir.clone(), settings.pod_logs_dir.clone());
+        let path = format!("{root}/pods");
+        cx.call(Ask::PodDirs, Call::Disk(DiskOp::List { path }));
+        cx.call(Ask::LogDirs, Call::Disk(DiskOp::List { path: logs }));
+        let kubepods = requests::kubepods(cx.facts);
+        let below = ["", "/burstable", "/besteffort"];
+        for path in below.map(|class| format!("{kubepods}{class}")) {
+            let op = KernelOp::ListCgroups { path: path.clone() };
+            cx.call(Ask::Cgroups { path }, Call::Kernel(op));
+        }
+        // Whatever was not removed at its time is tried again.
+        let unknown: Vec<PodUid> = cx.facts.pleg.views().keys().cloned().collect();
+        for uid in unknown {
+            self.tidy(cx, &uid);
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.next
+    }
+
+    /// Nobody has anything of this pod any more.
+    fn unknown(&self, cx: &Cx<'_>, uid: &PodUid) -> bool {
+        cx.facts.workers.worker(uid).is_none()
+            && cx.facts.pleg.view(uid).is_none()
+            && cx.facts.sources.pod(uid).is_none()
+            && cx.facts.pleg.fresh(uid)
+    }
+
+    fn on_pod_dirs(&mut self, cx: &mut Cx<'_>, outcome: Outcome) {
+        let Outcome::Disk(Ok(DiskReply::Names(names))) = outcome else { return };
+        for name in names {
+            let uid = PodUid::from(name);
+            if self.unknown(cx, &uid) {
+                let pod_dir = cx.facts.settings().pod_dir(&uid);
+                if self.paths.insert(pod_dir.clone()) {
+                    let ask = Ask::Path { path: pod_dir.clone() };
+                    cx.call(ask, Call::Helper(HelperOp::TearDownPod { pod_dir }));
+                }
+            }
+        }
+    }
+
+    fn on_log_dirs(&mut self, cx: &mut Cx<'_>, outcome: Outcome) {
+        let Outcome::Disk(Ok(DiskReply::Names(names))) = outcome else { return };
+        let logs = cx.facts.settings().pod_logs_dir.clone();
+        for name in names {
+            // <namespace>_<name>_<uid>
+            let Some((_, uid)) = name.rsplit_once('_') else { continue };
+            if self.unknown(cx, &PodUid::from(uid)) {
+                self.remove_tree(cx, format!("{logs}/{name}"));
+            }
+        }
+    }
+
+    fn on_cgroups(&mut self, cx: &mut Cx<'_>, below: &str, outcome: Outcome) {
+        let Outcome::Kernel(Ok(KernelReply::Names(names))) = outcome else { return };
+        for name in names {
+            let Some(uid) = name.strip_prefix("pod") else { continue };
+            let path = format!("{below}/{name}");
+            if self.unknown(cx, &PodUid::from(uid)) && self.paths.insert(path.clone()) {
+                let op = KernelOp::RemoveCgroup { path: path.clone() };
+                cx.call(Ask::Cgroup { path }, Call::Kernel(op));
+            }
+        }
+    }
+
+    fn note_log_dir(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(view) = cx.facts.pleg.view(uid) else { return };
+        let path = cx.facts.settings().log_dir(&view.namespace, &view.name, uid);
+        self.log_dirs.insert(uid.clone(), path);
+    }
+
+    fn remove_log_dir(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        if let Some(path) = self.log_dirs.remove(uid) {
+            self.remove_tree(cx, path);
+        }
+    }
+
+    fn remove_tree(&mut self, cx: &mut Cx<'_>, path: String) {
+        if self.paths.insert(path.clone()) {
+            let ask = Ask::Path { path: path.clone() };
+            cx.call(ask, Call::Helper(HelperOp::RemoveTree { path }));
+        }
+    }
+}
+
+/// The dead beyond the newest of each name, what was made and never started before a newer one, and the sandboxes
+/// below the newest that hold nothing.
+fn superfluous(view: &PodView) -> (Vec<ContainerId>, Vec<SandboxId>) {
+    let (mut newest, mut dead) = (BTreeSet::new(), BTreeSet::new());
+    let mut containers = Vec::new();
+    for c in &view.containers {
+        let superseded = !newest.insert(&c.name);
+        let keep = match c.state {
+            ContainerState::Running | ContainerState::Unknown => true,
+            ContainerState::Created => !superseded,
+            ContainerState::Exited => dead.insert(&c.name),
+        };
+        if !keep {
+            containers.push(c.id.clone());
+        }
+    }
+    let empty = |id: &SandboxId| !view.containers.iter().any(|c| c.sandbox == *id);
+    let old = view.sandboxes.iter().skip(1);
+    let sandboxes = old.filter(|s| !s.ready && empty(&s.id)).map(|s| s.id.clone()).collect();
+    (containers, sandboxes)
+}
+
+fn fine(result: Result<(), RpcError>) -> bool {
+    result.is_ok() || result.is_err_and(|e| e.code == RpcError::NOT_FOUND)
+}

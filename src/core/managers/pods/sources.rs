@@ -1,0 +1,344 @@
+//! Where pods come from: the manifest directory (or file) and the manifest URL.
+//!
+//! Upstream: pkg/kubelet/config/{file,file_linux,http,config}.go (v1.36); contract.md 5.1.
+//! Owns: what was last read from each file and URL. Publishes: `facts.sources`, the pods that are wanted.
+//! Hears: Booted. Says: Configured, Unconfigured, SourcesReady, Said. Asks: manifests, the watch on them.
+//! Never: drops a pod because its manifest cannot be read at the moment (B14); only a manifest that is gone, or a
+//! good one that says otherwise, does. Of two manifests with one pod name the first by file name wins (B13).
+
+use super::static_pod::{self, Origin, differs, static_pods};
+use crate::cx::Cx;
+use crate::effect::{Call, DiskOp, HelperOp};
+use crate::event::{DiskReply, HelperReply, Item, Manifest, Outcome, SetAside};
+use crate::ids::{PodUid, Token};
+use crate::limits::PODS_PER_SOURCE_MAX;
+use crate::note::{Note, PodNote, Said};
+use crate::time::{Mono, Span};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use steplet_api::pod::Pod;
+
+/// A broken watch is set up again after 1 s, doubled up to 20 s; the scan goes on meanwhile.
+const WATCH_RETRY: Span = Span::from_secs(1);
+const WATCH_RETRY_MOST: Span = Span::from_secs(20);
+/// Editors write in several steps: one read serves what happens within this time.
+const CALM: Span = Span::from_millis(50);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sources {
+    /// By file name (sorted: the first wins), then the URL.
+    files: BTreeMap<String, Entry>,
+    url: Option<Entry>,
+    files_read: bool,
+    url_read: bool,
+    reading: Option<Token>,
+    fetching: bool,
+    /// Something happened while a read was under way.
+    again: bool,
+    watching: bool,
+    watch_retry: Span,
+    timers: BTreeMap<Timer, Mono>,
+    set_aside: Vec<SetAside>,
+    ready_said: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Timer {
+    Read,
+    Watch,
+    Fetch,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    digest: u64,
+    /// From the last good content.
+    pods: Vec<Arc<Pod>>,
+    problem: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    Files,
+    Watch,
+    Url,
+}
+
+/// The published slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SourcesFacts {
+    pods: BTreeMap<PodUid, Arc<Pod>>,
+    ready: bool,
+    problems: BTreeMap<String, String>,
+}
+
+impl SourcesFacts {
+    pub fn pod(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
+        self.pods.get(uid)
+    }
+
+    pub fn pods(&self) -> &BTreeMap<PodUid, Arc<Pod>> {
+        &self.pods
+    }
+
+    /// All configured sources were read at least once.
+    pub fn ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Manifests that cannot be used, by file name or URL, each with the reason.
+    pub fn problems(&self) -> &BTreeMap<String, String> {
+        &self.problems
+    }
+}
+
+impl Sources {
+    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>, set_aside: Vec<SetAside>) {
+        self.set_aside = set_aside;
+        let settings = cx.facts.settings();
+        self.files_read = settings.static_pod_path.is_empty();
+        self.url_read = settings.static_pod_url.is_empty();
+        let (files, url) = (!self.files_read, !self.url_read);
+        if files {
+            self.watch(cx);
+            self.read(cx);
+        }
+        if url {
+            self.fetch(cx);
+        }
+        self.settle(cx);
+    }
+
+    pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        let due: Vec<Timer> =
+            self.timers.iter().filter(|(_, at)| **at <= cx.now.mono).map(|(t, _)| *t).collect();
+        for timer in due {
+            self.timers.remove(&timer);
+            match timer {
+                Timer::Read => self.read(cx),
+                Timer::Watch => self.watch(cx),
+                Timer::Fetch => self.fetch(cx),
+            }
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.timers.values().min().copied()
+    }
+
+    pub(crate) fn on_item(&mut self, cx: &mut Cx<'_>, then: &Ask, item: Item) {
+        match (then, item) {
+            (Ask::Watch, Item::PathChanged) => {
+                let soon = cx.now.mono + CALM;
+                let at = self.timers.entry(Timer::Read).or_insert(soon);
+                *at = soon.min(*at);
+            }
+            (Ask::Files, Item::Manifest(manifest)) => {
+                let path = cx.facts.settings().static_pod_path.clone();
+                let place = format!("{}/{}", path.trim_end_matches('/'), manifest.name);
+                let mut entry = self.files.remove(&manifest.name).unwrap_or_default();
+                self.take(cx, &mut entry, &manifest, "file", &place);
+                self.files.insert(manifest.name, entry);
+            }
+            (Ask::Watch | Ask::Files | Ask::Url, _) => {}
+        }
+    }
+
+    pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, then: Ask, outcome: Outcome) {
+        let now = cx.now.mono;
+        match then {
+            Ask::Files => {
+                self.reading = None;
+                let next = if core::mem::take(&mut self.again) { CALM } else { self.check(cx) };
+                self.timers.insert(Timer::Read, now + next);
+                match outcome {
+                    Outcome::Disk(Ok(DiskReply::Manifests(names))) => {
+                        let names = names.unwrap_or_default();
+                        self.files.retain(|name, _| names.binary_search(name).is_ok());
+                        self.files_read = true;
+                        self.settle(cx);
+                    }
+                    // What was read before stands.
+                    other => log::warn!("the static pod path cannot be read: {other:?}"),
+                }
+            }
+            Ask::Watch => {
+                self.watching = false;
+                let next = Span((self.watch_retry.0 * 2).clamp(WATCH_RETRY.0, WATCH_RETRY_MOST.0));
+                self.watch_retry = next;
+                self.timers.insert(Timer::Watch, now + next);
+            }
+            Ask::Url => {
+                self.fetching = false;
+                let next = cx.facts.settings().http_check;
+                self.timers.insert(Timer::Fetch, now + next);
+                match outcome {
+                    Outcome::Same => {}
+                    Outcome::Helper(Ok(HelperReply::Manifest(manifest))) => {
+                        let mut entry = self.url.take().unwrap_or_default();
+                        let place = manifest.name.clone();
+                        self.take(cx, &mut entry, &manifest, "http", &place);
+                        // An unusable first answer does not count as read: nothing is stopped because of it.
+                        self.url_read |= entry.problem.is_none();
+                        self.url = Some(entry);
+                        self.settle(cx);
+                    }
+                    other => log::warn!("the static pod URL cannot be read: {other:?}"),
+                }
+            }
+        }
+    }
+
+    fn check(&self, cx: &Cx<'_>) -> Span {
+        cx.facts.settings().file_check
+    }
+
+    fn read(&mut self, cx: &mut Cx<'_>) {
+        if self.reading.is_some() {
+            self.again = true;
+            return;
+        }
+        let path = cx.facts.settings().static_pod_path.clone();
+        self.reading = Some(cx.call(Ask::Files, Call::Disk(DiskOp::ReadManifests { path })));
+    }
+
+    fn watch(&mut self, cx: &mut Cx<'_>) {
+        let path = cx.facts.settings().static_pod_path.clone();
+        cx.call(Ask::Watch, Call::Disk(DiskOp::WatchManifests { path }));
+        self.watching = true;
+    }
+
+    fn fetch(&mut self, cx: &mut Cx<'_>) {
+        let settings = cx.facts.settings();
+        let url = settings.static_pod_url.clone();
+        let headers = settings.static_pod_url_headers.clone();
+        self.fetching = true;
+        cx.call(Ask::Url, Call::Helper(HelperOp::FetchManifest { url, headers }));
+    }
+
+    /// Takes in a manifest that is new or changed. A bad one leaves the pods of the last good one.
+    fn take(
+        &mut self,
+        cx: &mut Cx<'_>,
+        entry: &mut Entry,
+        manifest: &Manifest,
+        source: &'static str,
+        place: &str,
+    ) {
+        entry.digest = manifest.digest;
+        let aside = self.set_aside.iter();
+        let aside = aside.filter(|a| a.name == manifest.name && a.digest == manifest.digest).count();
+        let read = match &manifest.content {
+            _ if aside > 0 => Err("set aside, since it brought the agent down three times in five \
+                minutes; change the manifest to have it tried again"
+                .into()),
+            Ok(json) => {
+                let node_name = &cx.facts.settings().node_name;
+                let seen = cx.now.wall;
+                static_pods(json, &Origin { source, place, node_name, seen })
+            }
+            Err(error) if error.line > 0 => Err(format!("line {}: {}", error.line, error.message)),
+            Err(error) => Err(error.message.clone()),
+        };
+        match read {
+            Ok(pods) => {
+                entry.problem = None;
+                let old = core::mem::take(&mut entry.pods);
+                entry.pods = pods.into_iter().map(|pod| keep_seen(pod, &old)).collect();
+            }
+            Err(problem) => {
+                let problem = format!("{place}: {problem}");
+                if entry.problem.as_ref() != Some(&problem) {
+                    said(cx, None, "FailedValidation", problem.clone());
+                }
+                entry.problem = Some(problem);
+            }
+        }
+    }
+
+    /// Publishes what all sources together want, and says what changed.
+    fn settle(&mut self, cx: &mut Cx<'_>) {
+        let mut wanted: BTreeMap<PodUid, Arc<Pod>> = BTreeMap::new();
+        let mut names: BTreeMap<(String, String), String> = BTreeMap::new();
+        let mut problems = BTreeMap::new();
+        let url = self.url.iter().map(|entry| ("staticPodURL", entry));
+        let files = self.files.iter().map(|(name, entry)| (name.as_str(), entry));
+        for (place, entry) in files.chain(url) {
+            if let Some(problem) = &entry.problem {
+                problems.insert(place.into(), problem.clone());
+            }
+            for pod in &entry.pods {
+                let meta = &pod.metadata;
+                let name = (String::from(&*meta.namespace), String::from(&*meta.name));
+                let uid = PodUid(meta.uid.clone());
+                let first = names.get(&name).cloned();
+                if let Some(first) = first.or_else(|| wanted.get(&uid).map(|_| "another".into())) {
+                    let pod = format!("{}/{}", meta.namespace, meta.name);
+                    let text =
+                        format!("pod {pod} of {place} is ignored: {first} has a pod of this name");
+                    if cx.facts.sources.problems.get(place) != Some(&text) {
+                        said(cx, None, "FailedValidation", text.clone());
+                    }
+                    problems.insert(place.into(), text);
+                } else if wanted.len() < PODS_PER_SOURCE_MAX {
+                    names.insert(name, place.into());
+                    wanted.insert(uid, pod.clone());
+                }
+            }
+        }
+        self.publish(cx, wanted, problems);
+    }
+
+    fn publish(
+        &mut self,
+        cx: &mut Cx<'_>,
+        wanted: BTreeMap<PodUid, Arc<Pod>>,
+        problems: BTreeMap<String, String>,
+    ) {
+        let facts = &mut cx.facts.sources;
+        let gone = facts.pods.keys().filter(|uid| !wanted.contains_key(*uid));
+        let gone: Vec<PodUid> = gone.cloned().collect();
+        let news = wanted.iter().filter(|(uid, pod)| {
+            facts.pods.get(*uid).is_none_or(|old| differs(old, pod))
+        });
+        let news: Vec<PodUid> = news.map(|(uid, _)| uid.clone()).collect();
+        facts.pods = wanted;
+        facts.problems = problems;
+        facts.ready = self.files_read && self.url_read;
+        // Upstream's order: what is removed goes first.
+        for uid in gone {
+            cx.say(Note::Pod(PodNote::Unconfigured { uid }));
+        }
+        for uid in news {
+            cx.say(Note::Pod(PodNote::Configured { uid }));
+        }
+        if cx.facts.sources.ready && !core::mem::replace(&mut self.ready_said, true) {
+            cx.say(Note::Pod(PodNote::SourcesReady));
+        }
+    }
+
+    /// The published pods are named by their own UID.
+    pub(crate) fn check_facts(&self, facts: &SourcesFacts) {
+        for (uid, pod) in &facts.pods {
+            assert!(uid.0 == pod.metadata.uid, "sources: {uid} is not its pod's UID");
+        }
+    }
+}
+
+/// A pod that only was read again keeps the moment when it was first seen.
+fn keep_seen(mut pod: Pod, old: &[Arc<Pod>]) -> Arc<Pod> {
+    let known = old.iter().find(|known| known.metadata.uid == pod.metadata.uid);
+    if let Some(seen) = known.and_then(|k| k.metadata.annotations.get(static_pod::SEEN)) {
+        pod.metadata.annotations.insert(static_pod::SEEN.into(), seen.clone());
+    }
+    Arc::new(pod)
+}
+
+fn said(cx: &mut Cx<'_>, uid: Option<PodUid>, reason: &'static str, message: String) {
+    let field = String::new();
+    cx.say(Note::Said(Said { uid, field, warning: true, reason, message }.into()));
+}

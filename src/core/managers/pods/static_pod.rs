@@ -1,0 +1,142 @@
+//! A manifest becomes a static pod: what the kubelet adds to it, what it refuses.
+//!
+//! Upstream: pkg/kubelet/config/common.go, defaults.go (v1.36); contract.md 5.1. Pure.
+
+use crate::event::ManifestJson;
+use crate::limits::PODS_PER_SOURCE_MAX;
+use crate::time::Wall;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde_json::Value;
+use steplet_api::defaults;
+use steplet_api::pod::{Pod, Toleration};
+use steplet_api::time::Time;
+
+pub const SOURCE: &str = "kubernetes.io/config.source";
+pub const SEEN: &str = "kubernetes.io/config.seen";
+pub const HASH: &str = "kubernetes.io/config.hash";
+
+/// Where a manifest comes from.
+pub struct Origin<'a> {
+    /// `file` or `http`: the value of `kubernetes.io/config.source`.
+    pub source: &'static str,
+    /// The file's path or the URL.
+    pub place: &'a str,
+    pub node_name: &'a str,
+    pub seen: Wall,
+}
+
+/// The pods of a manifest: one Pod, or from a URL also a PodList. An error names line and key.
+pub fn static_pods(manifest: &ManifestJson, origin: &Origin<'_>) -> Result<Vec<Pod>, String> {
+    let value: Value = serde_json::from_slice(&manifest.json).map_err(|e| e.to_string())?;
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or("");
+    let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("");
+    let at = |key: &str| line_of(&manifest.lines, key);
+    if version != "v1" {
+        return Err(format!("{}apiVersion: want \"v1\", found {version:?}", at("apiVersion")));
+    }
+    match (kind, origin.source) {
+        ("Pod", _) => Ok([static_pod(value, origin, manifest)?].into()),
+        ("PodList", "http") => {
+            let items = value.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+            if items.len() > PODS_PER_SOURCE_MAX {
+                let count = items.len();
+                return Err(format!("items: {count} pods, at most {PODS_PER_SOURCE_MAX} are read"));
+            }
+            items.into_iter().map(|item| static_pod(item, origin, manifest)).collect()
+        }
+        _ => Err(format!("{}kind: want \"Pod\", found {kind:?}", at("kind"))),
+    }
+}
+
+fn static_pod(value: Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Result<Pod, String> {
+    let canonical = value.to_string();
+    let mut pod: Pod = serde_json::from_value(value)
+        .map_err(|e| format!("{}{e}", line_of(&manifest.lines, &path_of(&e.to_string()))))?;
+    let meta = &mut pod.metadata;
+    if meta.uid.is_empty() {
+        let mut hash = Fnv128::new();
+        hash.write(canonical.as_bytes());
+        hash.write(format!("host:{}", origin.node_name).as_bytes());
+        hash.write(format!("{}:{}", origin_key(origin), origin.place).as_bytes());
+        meta.uid = format!("{:032x}", hash.0).into();
+    }
+    if meta.name.is_empty() {
+        return Err(format!("{}metadata.name: Required value", line_of(&manifest.lines, "metadata")));
+    }
+    meta.name = format!("{}-{}", meta.name, origin.node_name.to_lowercase()).into();
+    if meta.namespace.is_empty() {
+        meta.namespace = "default".into();
+    }
+    // The kubelet is the only owner of these: what a manifest says of them is not kept.
+    meta.deletion_timestamp = None;
+    meta.deletion_grace_period_seconds = None;
+    meta.annotations.insert(SOURCE.into(), origin.source.into());
+    meta.annotations.insert(SEEN.into(), Time::from_nanos(origin.seen.0).as_str().into());
+    meta.annotations.insert(HASH.into(), meta.uid.clone());
+    pod.spec.node_name = origin.node_name.into();
+    pod.spec.tolerations.push(Toleration {
+        operator: "Exists".into(),
+        effect: "NoExecute".into(),
+        ..Toleration::default()
+    });
+    pod.status = Default::default();
+    pod.status.phase = "Pending".into();
+    (pod.api_version, pod.kind) = ("v1".into(), "Pod".into());
+    defaults::apply(&mut pod);
+    Ok(pod)
+}
+
+fn origin_key(origin: &Origin<'_>) -> &'static str {
+    if origin.source == "file" { "file" } else { "url" }
+}
+
+/// `line 7: `, or nothing when the key has no known line. Falls back to the closest parent.
+pub fn line_of(lines: &[(String, u32)], path: &str) -> String {
+    let mut path = path;
+    loop {
+        if let Ok(index) = lines.binary_search_by(|(known, _)| known.as_str().cmp(path)) {
+            return format!("line {}: ", lines[index].1);
+        }
+        match path.rfind(['.', '[']) {
+            Some(end) => path = &path[..end],
+            None => return String::new(),
+        }
+    }
+}
+
+/// The path at the head of a decoder's message: `.spec.containers: invalid type ...`.
+fn path_of(message: &str) -> String {
+    let path = message.split(": ").next().unwrap_or("");
+    path.trim_start_matches('.').into()
+}
+
+/// FNV-1a with 128 bits.
+struct Fnv128(u128);
+
+impl Fnv128 {
+    fn new() -> Fnv128 {
+        Fnv128(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 ^= u128::from(*byte);
+            self.0 = self.0.wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    }
+}
+
+/// Whether two forms of a pod differ in what a running pod depends on (contract 5.1): when it was first seen does not
+/// count.
+pub fn differs(old: &Pod, new: &Pod) -> bool {
+    let ours = |key: &str| matches!(key, SOURCE | SEEN);
+    let annotations = |pod: &Pod| -> Vec<(alloc::boxed::Box<str>, alloc::boxed::Box<str>)> {
+        let kept = pod.metadata.annotations.iter().filter(|(key, _)| !ours(key));
+        kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    old.spec != new.spec
+        || old.metadata.labels != new.metadata.labels
+        || annotations(old) != annotations(new)
+}

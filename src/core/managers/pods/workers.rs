@@ -1,0 +1,683 @@
+//! Pod workers: the life of each pod, from its first sight to the last trace of it.
+//!
+//! Upstream: pkg/kubelet/pod_workers.go, kubelet.go (v1.36); contract.md 5.3, 5.4.
+//! Owns: a worker for each pod UID that is configured or that the runtime still has.
+//! Publishes: `facts.workers`.
+//! Hears: Configured, Unconfigured, SourcesReady, Inspected, RuntimeBack, StepNote::Done, ShutdownWanted.
+//! Says: Step Wanted and CancelWanted, Progressed, Forgotten, Said.
+//! Asks: nothing; the runtime manager does.
+//! Never: goes back. A pod that terminates is not started again under the same worker.
+//!
+//! ```text
+//!            same name still ends          nothing left to run, or no longer configured
+//! Configured ─────► Waiting ─────► Syncing ─────► Terminating ─────► Cleaning ─────► Ended
+//!                                                 containers stop    volumes, cgroup   (kept while configured)
+//! ```
+
+use super::admit;
+use super::crashes::Crashes;
+use super::plan::{self, Marks, Plan, Step};
+use super::view::{ContainerState, PodView};
+use crate::cx::Cx;
+use crate::effect::Effect;
+use crate::event::PodReady;
+use crate::facts::Facts;
+use crate::ids::PodUid;
+use crate::managers::containers::hash;
+use crate::note::{Note, PodNote, Said, StepDone, StepError, StepNote};
+use crate::rng::Rng;
+use crate::time::{Mono, Now, Span, Wall};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use steplet_api::pod::Pod;
+
+/// After an error (contract 5.3): 10 s, stretched by up to half.
+const RETRY: Span = Span::from_secs(10);
+/// After an error of the clean-up: what is busy is soon free.
+const RETRY_CLEANING: Span = Span::from_secs(1);
+/// While the network is not ready.
+const RETRY_NETWORK: Span = Span::from_secs(1);
+/// The default of `terminationGracePeriodSeconds`.
+const GRACE_DEFAULT: i64 = 30;
+/// The runtime gets no shorter grace (contract 5.6).
+const GRACE_LEAST: i64 = 2;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Workers {
+    rng: Rng,
+    timers: BTreeSet<(Mono, PodUid)>,
+    sources_ready: bool,
+    /// A signal asked for the end, and the pods are being stopped.
+    leaving: bool,
+}
+
+/// The published slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkersFacts {
+    workers: BTreeMap<PodUid, Worker>,
+}
+
+impl WorkersFacts {
+    pub fn worker(&self, uid: &PodUid) -> Option<&Worker> {
+        self.workers.get(uid)
+    }
+
+    pub fn all(&self) -> &BTreeMap<PodUid, Worker> {
+        &self.workers
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    pod: Arc<Pod>,
+    /// The runtime has it, no source does: the spec is unknown.
+    orphan: bool,
+    phase: Phase,
+    /// A step is out.
+    busy: bool,
+    /// Configured again while it was ending: begins anew afterwards.
+    again: Option<Arc<Pod>>,
+    /// What was found when the directories were made, in this life of the program.
+    setup: Option<PodReady>,
+    crashes: Crashes,
+    reasons: BTreeMap<Box<str>, Reason>,
+    /// `status.startTime`.
+    started: Wall,
+    wake: Option<Mono>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Phase {
+    /// An earlier pod of the same name has to end first.
+    Waiting,
+    Syncing,
+    Terminating(Ending),
+    /// Nothing runs; volumes and cgroup go.
+    Cleaning(Ending),
+    /// Kept for its status while it is configured.
+    Ended(Ending),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ending {
+    pub why: Why,
+    pub since: Mono,
+    pub grace_seconds: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Why {
+    /// Every container ended by itself.
+    Finished,
+    /// No source has it any more, or the program leaves and takes its pods with it.
+    Unconfigured,
+    /// The admission said no: reason and message.
+    Rejected(String, String),
+    /// activeDeadlineSeconds have passed.
+    DeadlineExceeded,
+}
+
+/// Why a container waits: contract.md 5.5.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reason {
+    pub reason: Box<str>,
+    pub message: String,
+}
+
+impl Worker {
+    fn new(pod: Arc<Pod>, orphan: bool, wall: Wall) -> Worker {
+        Worker {
+            pod,
+            orphan,
+            phase: Phase::Waiting,
+            busy: false,
+            again: None,
+            setup: None,
+            crashes: Crashes::default(),
+            reasons: BTreeMap::new(),
+            started: wall,
+            wake: None,
+        }
+    }
+
+    pub fn pod(&self) -> &Arc<Pod> {
+        &self.pod
+    }
+
+    pub fn orphan(&self) -> bool {
+        self.orphan
+    }
+
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Node files and log numbers found when the pod's directories were made.
+    pub fn setup(&self) -> Option<&PodReady> {
+        self.setup.as_ref()
+    }
+
+    pub fn reasons(&self) -> &BTreeMap<Box<str>, Reason> {
+        &self.reasons
+    }
+
+    /// `status.startTime`.
+    pub fn started(&self) -> Wall {
+        self.started
+    }
+
+    /// How it ends, once it does.
+    pub fn ending(&self) -> Option<&Ending> {
+        match &self.phase {
+            Phase::Waiting | Phase::Syncing => None,
+            Phase::Terminating(e) | Phase::Cleaning(e) | Phase::Ended(e) => Some(e),
+        }
+    }
+
+    /// `<name>_<namespace>`
+    fn full_name(&self) -> (&str, &str) {
+        (&self.pod.metadata.name, &self.pod.metadata.namespace)
+    }
+
+    fn grace_seconds(&self, view: Option<&PodView>) -> i64 {
+        // Of an orphan only the containers' annotations tell; upstream takes 1 s, but a running container that was
+        // not asked to stop by anybody deserves the grace it was started with.
+        let noted = || view?.containers.iter().find_map(|c| c.grace_seconds);
+        let grace = match self.orphan {
+            true => noted(),
+            false => self.pod.spec.termination_grace_period_seconds,
+        };
+        grace.unwrap_or(if self.orphan { 1 } else { GRACE_DEFAULT }).max(GRACE_LEAST)
+    }
+}
+
+impl Workers {
+    pub(crate) fn on_booted(&mut self, rng: Rng) {
+        self.rng = rng;
+    }
+
+    pub(crate) fn on_note(&mut self, cx: &mut Cx<'_>, note: &PodNote) {
+        match note {
+            PodNote::Configured { uid } => self.on_configured(cx, uid),
+            PodNote::Unconfigured { uid } => self.on_unconfigured(cx, uid),
+            PodNote::SourcesReady => {
+                self.sources_ready = true;
+                self.adopt_orphans(cx);
+            }
+            PodNote::Inspected { uid } => self.on_inspected(cx, uid),
+            PodNote::RuntimeBack => {
+                let uids: Vec<PodUid> = cx.facts.workers.workers.keys().cloned().collect();
+                for uid in uids {
+                    self.advance(cx, &uid);
+                }
+            }
+            PodNote::Progressed { .. } | PodNote::Forgotten { .. } => {}
+        }
+    }
+
+    fn on_configured(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        if self.leaving {
+            return;
+        }
+        let Some(pod) = cx.facts.sources.pod(uid).cloned() else { return };
+        let wall = cx.now.wall;
+        let workers = &mut cx.facts.workers.workers;
+        match workers.get_mut(uid) {
+            None => {
+                workers.insert(uid.clone(), Worker::new(pod, false, wall));
+                self.adopt_namesakes(cx, uid);
+            }
+            Some(worker) if worker.ending().is_some() => worker.again = Some(pod),
+            Some(worker) => {
+                worker.pod = pod;
+                worker.orphan = false;
+                worker.reasons.clear();
+            }
+        }
+        cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+        self.advance(cx, uid);
+    }
+
+    fn on_unconfigured(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        worker.again = None;
+        match &mut worker.phase {
+            Phase::Terminating(ending) | Phase::Cleaning(ending) => ending.why = Why::Unconfigured,
+            Phase::Ended(_) => self.forget(cx, uid),
+            Phase::Waiting | Phase::Syncing => self.terminate(cx, uid, Why::Unconfigured),
+        }
+    }
+
+    fn on_inspected(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let facts = &mut *cx.facts;
+        if let Some(worker) = facts.workers.workers.get_mut(uid) {
+            if let Some(view) = facts.pleg.view(uid) {
+                worker.crashes.observe(view, cx.now.mono);
+            }
+            self.recheck_ended(cx, uid);
+            cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+            self.advance(cx, uid);
+        } else {
+            self.adopt_orphan(cx, uid);
+        }
+    }
+
+    /// Something of a pod that had ended runs after all (a call of an earlier life was answered late): end it again.
+    fn recheck_ended(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let alive = cx.facts.pleg.view(uid).is_some_and(PodView::alive);
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        if alive && let Phase::Cleaning(ending) | Phase::Ended(ending) = &worker.phase {
+            worker.phase = Phase::Terminating(ending.clone());
+        }
+    }
+
+    /// Pods of the runtime that no source has are stopped once all sources were read. One that bears the name of a
+    /// configured pod is in its way, and goes without waiting for other sources (k/k#112814).
+    fn adopt_orphans(&mut self, cx: &mut Cx<'_>) {
+        let views: Vec<PodUid> = cx.facts.pleg.views().keys().cloned().collect();
+        for uid in views {
+            self.adopt_orphan(cx, &uid);
+        }
+    }
+
+    fn adopt_namesakes(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(worker) = cx.facts.workers.workers.get(uid) else { return };
+        let (name, namespace) = worker.full_name();
+        let same = cx.facts.pleg.views().iter().filter(|(other, view)| {
+            *other != uid && *view.name == *name && *view.namespace == *namespace
+        });
+        let same: Vec<PodUid> = same.map(|(other, _)| other.clone()).collect();
+        for other in same {
+            self.adopt_orphan(cx, &other);
+        }
+    }
+
+    fn adopt_orphan(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let facts = &mut *cx.facts;
+        let Some(view) = facts.pleg.view(uid).filter(|view| view.alive()) else { return };
+        if facts.workers.workers.contains_key(uid) {
+            return;
+        }
+        let mut workers = facts.workers.workers.values();
+        let namesake = workers.any(|w| w.full_name() == (&*view.name, &*view.namespace));
+        if !(self.sources_ready || namesake) {
+            return;
+        }
+        let mut pod = Pod::default();
+        pod.metadata.name = view.name.clone();
+        pod.metadata.namespace = view.namespace.clone();
+        pod.metadata.uid = uid.0.clone();
+        let worker = Worker::new(Arc::new(pod), true, cx.now.wall);
+        facts.workers.workers.insert(uid.clone(), worker);
+        self.terminate(cx, uid, Why::Unconfigured);
+    }
+
+    fn terminate(&mut self, cx: &mut Cx<'_>, uid: &PodUid, why: Why) {
+        let since = cx.now.mono;
+        let facts = &mut *cx.facts;
+        let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
+        let grace_seconds = worker.grace_seconds(facts.pleg.view(uid));
+        worker.phase = Phase::Terminating(Ending { why, since, grace_seconds });
+        if worker.busy {
+            cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
+        }
+        cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+        self.advance(cx, uid);
+    }
+
+    /// Takes the next step of a pod, unless one is out or the view is not fresh.
+    fn advance(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(worker) = cx.facts.workers.workers.get(uid) else { return };
+        if worker.busy || !cx.facts.pleg.fresh(uid) || !cx.facts.pleg.reachable() {
+            return;
+        }
+        match worker.phase {
+            Phase::Waiting => self.admit(cx, uid),
+            Phase::Syncing => self.sync(cx, uid),
+            Phase::Terminating(_) => self.stop(cx, uid),
+            Phase::Cleaning(_) => self.step(cx, uid, Step::Clean),
+            Phase::Ended(_) => {}
+        }
+    }
+
+    fn admit(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(worker) = cx.facts.workers.workers.get(uid) else { return };
+        let mut others = cx.facts.workers.workers.iter().filter(|(other, _)| *other != uid);
+        if others.any(|(_, w)| {
+            w.full_name() == worker.full_name()
+                && !matches!(w.phase, Phase::Waiting | Phase::Ended(_))
+        }) {
+            return;
+        }
+        let vote = admit::vote(&worker.pod, uid, cx.facts);
+        match vote {
+            Ok(()) => {
+                self.set_phase(cx, uid, Phase::Syncing);
+                self.advance(cx, uid);
+            }
+            Err(no) => {
+                let message = format!("Pod was rejected: {}", no.message);
+                self.said(cx, uid, true, no.reason, no.message);
+                self.terminate(cx, uid, Why::Rejected(no.reason.into(), message));
+            }
+        }
+    }
+
+    fn sync(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let now = cx.now;
+        let facts = &mut *cx.facts;
+        let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
+        if deadline_passed(worker, now) {
+            return self.exceed_deadline(cx, uid);
+        }
+        let empty = PodView::default();
+        let view = facts.pleg.view(uid).unwrap_or(&empty);
+        let logs = worker.setup.iter().flat_map(|s| &s.log_attempts);
+        let logs = logs.map(|(name, n)| (name.as_str().into(), *n)).collect();
+        let marks = Marks {
+            hold: &|c, shown| worker.crashes.hold(&c.name, shown, now.mono),
+            grace_seconds: worker.grace_seconds(None),
+            log_attempts: &logs,
+            hash: &hash::container_hash,
+        };
+        let plan = plan::plan(&worker.pod, view, &marks);
+        match plan {
+            Plan::Rest { until } => self.rest(cx, uid, until),
+            Plan::Finished => self.terminate(cx, uid, Why::Finished),
+            Plan::Do(step) => self.start(cx, uid, step),
+            Plan::Renew { stop, last: true } => self.step(cx, uid, stop),
+            Plan::Renew { stop, last: false } => {
+                let text = "Pod sandbox changed, it will be killed and re-created.";
+                self.said(cx, uid, false, "SandboxChanged", text.into());
+                self.step(cx, uid, stop);
+            }
+            Plan::Replace { stop, message } => {
+                self.said(cx, uid, false, "Killing", message);
+                self.step(cx, uid, stop);
+            }
+        }
+    }
+
+    /// A step that starts something: directories and cgroup first, and not without a network.
+    fn start(&mut self, cx: &mut Cx<'_>, uid: &PodUid, step: Step) {
+        let facts = &mut *cx.facts;
+        let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
+        if worker.setup.is_none() {
+            return self.step(cx, uid, Step::SetUp);
+        }
+        if let Some(problem) = facts.runtime_status.network_problem()
+            && !worker.pod.spec.host_network
+        {
+            let message = format!("network is not ready: {problem}");
+            let at = cx.now.mono + self.rng.jitter(RETRY_NETWORK, 50);
+            if worker.wake.is_none() {
+                self.said(cx, uid, true, "NetworkNotReady", message);
+            }
+            return self.wake_at(cx, uid, at);
+        }
+        if let Step::StartContainer(start) = &step {
+            let view = facts.pleg.view(uid);
+            let exited = view.and_then(|v| v.container(&start.name));
+            let most = facts.boot_settings().crash_loop_max;
+            if exited.is_some_and(|c| c.state == ContainerState::Exited) {
+                worker.crashes.restarted(&start.name, cx.now.mono, most);
+            }
+        }
+        self.step(cx, uid, step);
+    }
+
+    fn rest(&mut self, cx: &mut Cx<'_>, uid: &PodUid, until: Option<Mono>) {
+        let sync = cx.facts.settings().sync_frequency;
+        let resync = cx.now.mono + self.rng.jitter(sync, 50);
+        let now = cx.now.mono;
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        let deadline = deadline_at(worker, cx.now);
+        let held = worker.crashes.held(now);
+        let mut said = Vec::new();
+        for (name, period) in held {
+            let pod = &worker.pod.metadata;
+            let place = format!("pod={}_{}({uid})", pod.name, pod.namespace);
+            let secs = period.secs();
+            let message = format!("back-off {}restarting failed container={name} {place}", go_secs(secs));
+            let reason = Reason { reason: "CrashLoopBackOff".into(), message };
+            if worker.reasons.insert(name.clone(), reason.clone()) != Some(reason) {
+                let pod = format!("{}_{}({uid})", pod.name, pod.namespace);
+                said.push((
+                    name.clone(),
+                    format!("Back-off restarting failed container {name} in pod {pod}"),
+                ));
+            }
+        }
+        let changed = !said.is_empty();
+        for (name, message) in said {
+            let field = format!("spec.containers{{{name}}}");
+            let uid = Some(uid.clone());
+            cx.say(Note::Said(Said { uid, field, warning: true, reason: "BackOff", message }.into()));
+        }
+        if changed {
+            cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+        }
+        let at = [until, deadline].into_iter().flatten().fold(resync, Mono::min);
+        self.wake_at(cx, uid, at);
+    }
+
+    /// Ends what runs; goes on to the clean-up when nothing does.
+    fn stop(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let facts = &mut *cx.facts;
+        let Some(worker) = facts.workers.workers.get(uid) else { return };
+        let Phase::Terminating(ending) = &worker.phase else { return };
+        let view = facts.pleg.view(uid).filter(|view| view.alive());
+        let Some(view) = view else {
+            let next = Phase::Cleaning(ending.clone());
+            self.set_phase(cx, uid, next);
+            return self.advance(cx, uid);
+        };
+        let passed = cx.now.mono.since(ending.since).secs();
+        let left = ending.grace_seconds.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX));
+        let step = plan::stop_all(&worker.pod, view, left.max(GRACE_LEAST));
+        self.step(cx, uid, step);
+    }
+
+    fn step(&mut self, cx: &mut Cx<'_>, uid: &PodUid, step: Step) {
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        assert!(!worker.busy, "workers: two steps of {uid} at once");
+        worker.busy = true;
+        cx.say(Note::Step(StepNote::Wanted { uid: uid.clone(), step: step.into() }));
+    }
+
+    pub(crate) fn on_step(
+        &mut self,
+        cx: &mut Cx<'_>,
+        uid: &PodUid,
+        result: &Result<StepDone, StepError>,
+    ) {
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        worker.busy = false;
+        match result {
+            Ok(StepDone::SetUp(found)) => worker.setup = Some(found.clone()),
+            Ok(StepDone::Cancelled) => {}
+            Ok(StepDone::Other) => {
+                if matches!(worker.phase, Phase::Cleaning(_)) {
+                    return self.cleaned(cx, uid);
+                }
+            }
+            Ok(StepDone::Started { container }) => {
+                worker.reasons.remove(container);
+                cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+            }
+            Err(error) => return self.on_step_failed(cx, uid, error),
+        }
+        self.advance(cx, uid);
+    }
+
+    fn on_step_failed(&mut self, cx: &mut Cx<'_>, uid: &PodUid, error: &StepError) {
+        let cleaning = |w: &Worker| matches!(w.phase, Phase::Cleaning(_));
+        let now = cx.now.mono;
+        let retry = self.rng.jitter(RETRY, 50);
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        let retry = if cleaning(worker) { RETRY_CLEANING } else { retry };
+        let at = now + retry;
+        match &error.container {
+            // The other containers of the pod are not held up.
+            Some(name) => {
+                worker.crashes.failed(name, at);
+                let message = error.message.clone();
+                let reason = Reason { reason: error.reason.into(), message };
+                worker.reasons.insert(name.clone(), reason);
+                cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+                if worker.ending().is_none() {
+                    return self.advance(cx, uid);
+                }
+            }
+            None => {}
+        }
+        self.wake_at(cx, uid, at);
+    }
+
+    fn cleaned(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        let Phase::Cleaning(ending) = &worker.phase else { return };
+        let ending = ending.clone();
+        worker.setup = None;
+        if let Some(pod) = worker.again.take() {
+            *worker = Worker::new(pod, false, cx.now.wall);
+            cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+            return self.advance(cx, uid);
+        }
+        let gone = ending.why == Why::Unconfigured;
+        self.set_phase(cx, uid, Phase::Ended(ending));
+        if gone {
+            self.forget(cx, uid);
+        } else {
+            self.wake_namesakes(cx, uid);
+        }
+    }
+
+    fn forget(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        self.wake_namesakes(cx, uid);
+        self.timers.retain(|(_, other)| other != uid);
+        cx.facts.workers.workers.remove(uid);
+        cx.say(Note::Pod(PodNote::Forgotten { uid: uid.clone() }));
+        self.leave_if_done(cx);
+    }
+
+    /// Those that waited for this pod's name may start.
+    fn wake_namesakes(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let waiting = cx.facts.workers.workers.iter();
+        let waiting = waiting.filter(|(other, w)| *other != uid && w.phase == Phase::Waiting);
+        let waiting: Vec<PodUid> = waiting.map(|(other, _)| other.clone()).collect();
+        for other in waiting {
+            self.wake_at(cx, &other, cx.now.mono + Span::from_millis(1));
+        }
+    }
+
+    fn exceed_deadline(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let text = "Pod was active on the node longer than the specified deadline";
+        self.said(cx, uid, false, "DeadlineExceeded", text.into());
+        self.terminate(cx, uid, Why::DeadlineExceeded);
+    }
+
+    pub(crate) fn on_shutdown(&mut self, cx: &mut Cx<'_>) {
+        let stop = cx.facts.settings().stop_pods_on_exit;
+        if self.leaving || !stop {
+            cx.emit(Effect::Exit(0));
+            return;
+        }
+        self.leaving = true;
+        let uids: Vec<PodUid> = cx.facts.workers.workers.keys().cloned().collect();
+        for uid in uids {
+            self.on_unconfigured(cx, &uid);
+        }
+        self.leave_if_done(cx);
+    }
+
+    fn leave_if_done(&mut self, cx: &mut Cx<'_>) {
+        if self.leaving && cx.facts.workers.workers.is_empty() {
+            cx.emit(Effect::Exit(0));
+        }
+    }
+
+    pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        while let Some((at, uid)) = self.timers.first().cloned() {
+            if at > cx.now.mono {
+                break;
+            }
+            self.timers.pop_first();
+            if let Some(worker) = cx.facts.workers.workers.get_mut(&uid) {
+                worker.wake = None;
+            }
+            self.advance(cx, &uid);
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    fn wake_at(&mut self, cx: &mut Cx<'_>, uid: &PodUid, at: Mono) {
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        if let Some(old) = worker.wake.replace(at) {
+            self.timers.remove(&(old, uid.clone()));
+        }
+        self.timers.insert((at, uid.clone()));
+    }
+
+    fn set_phase(&mut self, cx: &mut Cx<'_>, uid: &PodUid, phase: Phase) {
+        if let Some(worker) = cx.facts.workers.workers.get_mut(uid) {
+            worker.phase = phase;
+            cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+        }
+    }
+
+    fn said(
+        &mut self,
+        cx: &mut Cx<'_>,
+        uid: &PodUid,
+        warning: bool,
+        reason: &'static str,
+        message: String,
+    ) {
+        let (uid, field) = (Some(uid.clone()), String::new());
+        cx.say(Note::Said(Said { uid, field, warning, reason, message }.into()));
+    }
+
+    pub(crate) fn check(&self, facts: &Facts) {
+        for (at, uid) in &self.timers {
+            let worker = facts.workers.workers.get(uid);
+            assert!(worker.is_some_and(|w| w.wake == Some(*at)), "workers: a stray timer of {uid}");
+        }
+        for (uid, worker) in &facts.workers.workers {
+            let waits = matches!(worker.phase, Phase::Syncing | Phase::Terminating(_));
+            assert!(
+                !waits || worker.busy || worker.wake.is_some() || !facts.pleg.fresh(uid)
+                    || !facts.pleg.reachable(),
+                "workers: nothing would ever move {uid} in {:?}",
+                worker.phase
+            );
+        }
+    }
+}
+
+fn deadline_at(worker: &Worker, now: Now) -> Option<Mono> {
+    let seconds = u64::try_from(worker.pod.spec.active_deadline_seconds?).ok()?;
+    let passed = now.wall.0.saturating_sub(worker.started.0);
+    let end = seconds.saturating_mul(1_000_000_000);
+    Some(now.mono + Span(end.saturating_sub(u64::try_from(passed).unwrap_or(0))))
+}
+
+fn deadline_passed(worker: &Worker, now: Now) -> bool {
+    deadline_at(worker, now).is_some_and(|at| at <= now.mono)
+}
+
+/// A duration as Go prints whole seconds: `10s`, `2m40s`, with a blank behind.
+fn go_secs(secs: u64) -> String {
+    match (secs / 60, secs % 60) {
+        (0, s) => format!("{s}s "),
+        (m, s) => format!("{m}m{s}s "),
+    }
+}
