@@ -1,32 +1,51 @@
 //! The published facts: every manager may read them, only the file that owns a slice can change it.
 
 use crate::event::Machine;
+use crate::managers::images::pull::PullFacts;
+use crate::managers::node::events::EventsFacts;
+use crate::managers::node::runtime_status::RuntimeStatusFacts;
+use crate::managers::pods::pleg::PlegFacts;
+use crate::managers::pods::sources::SourcesFacts;
+use crate::managers::pods::workers::WorkersFacts;
 use crate::settings::Settings;
 use alloc::boxed::Box;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Set once, by the Boot event.
-    boot: Option<Box<BootFacts>>,
+    pub boot: BootFacts,
+    pub sources: SourcesFacts,
+    pub workers: WorkersFacts,
+    pub pleg: PlegFacts,
+    pub pulls: PullFacts,
+    pub runtime_status: RuntimeStatusFacts,
+    pub events: EventsFacts,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BootFacts {
-    pub settings: Settings,
-    pub machine: Machine,
-}
+/// Set once, by the Boot event.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BootFacts(Option<Box<(Settings, Machine)>>);
 
-impl Facts {
-    pub(crate) fn set_boot(&mut self, settings: Settings, machine: Machine) {
-        self.boot = Some(Box::new(BootFacts { settings, machine }));
+impl BootFacts {
+    pub(crate) fn set(&mut self, settings: Settings, machine: Machine) {
+        self.0 = Some(Box::new((settings, machine)));
     }
 
     pub fn settings(&self) -> &Settings {
-        &self.boot.as_ref().expect("asked after Boot").settings
+        &self.0.as_ref().expect("asked after Boot").0
     }
 
     pub fn machine(&self) -> &Machine {
-        &self.boot.as_ref().expect("asked after Boot").machine
+        &self.0.as_ref().expect("asked after Boot").1
+    }
+}
+
+impl Facts {
+    pub fn settings(&self) -> &Settings {
+        self.boot.settings()
+    }
+
+    pub fn machine(&self) -> &Machine {
+        self.boot.machine()
     }
 }

@@ -8,8 +8,6 @@ use alloc::string::String;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// Start-up facts are in place.
-    Booted,
     Pod(PodNote),
     Step(StepNote),
     Runtime(RuntimeNote),
@@ -41,10 +39,18 @@ pub enum PodNote {
 /// Between the workers, who decide, and the runtime manager, who carries out one step a pod at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepNote {
-    Wanted { uid: PodUid, step: Box<Step> },
+    Wanted {
+        uid: PodUid,
+        step: Box<Step>,
+    },
     /// Ends what has no effect in the runtime yet; a call that may have one is waited for.
-    CancelWanted { uid: PodUid },
-    Done { uid: PodUid, result: Result<StepDone, StepError> },
+    CancelWanted {
+        uid: PodUid,
+    },
+    Done {
+        uid: PodUid,
+        result: Result<StepDone, StepError>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -78,10 +84,20 @@ pub enum RuntimeNote {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ImageNote {
     /// The image of this container must be present, by its pull policy.
-    Wanted { uid: PodUid, container: Box<str>, image: Box<str>, policy: Box<str> },
+    Wanted {
+        uid: PodUid,
+        container: Box<str>,
+        image: Box<str>,
+        policy: Box<str>,
+    },
     /// The pod no longer waits for it. A pull that is under way goes on.
-    Unwanted { uid: PodUid },
-    Ready { uid: PodUid, result: Result<ImageFound, StepError> },
+    Unwanted {
+        uid: PodUid,
+    },
+    Ready {
+        uid: PodUid,
+        result: Result<ImageFound, StepError>,
+    },
 }
 
 /// An image as the runtime has it.

@@ -2,31 +2,99 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::cx::Cx;
-use crate::effect::Effect;
-use crate::event::{Event, Signal};
+use crate::event::{Boot, Event, Item, Outcome, Signal};
 use crate::facts::Facts;
 use crate::managers::Managers;
-use crate::note::{Note, PodNote};
+use crate::managers::images::pull;
+use crate::managers::node::runtime_status;
+use crate::managers::pods::{housekeeping, pleg, runtime, sources};
+use crate::note::{ImageNote, Note, PodNote, StepNote};
+use crate::rng::Rng;
 use crate::time::Mono;
 use serde::{Deserialize, Serialize};
 
 /// The continuation of a call: which manager asked, and what for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Then {}
+pub enum Then {
+    Sources(sources::Ask),
+    Runtime(runtime::Ask),
+    Pleg(pleg::Ask),
+    Housekeeping(housekeeping::Ask),
+    Pull(pull::Ask),
+    RuntimeStatus(runtime_status::Ask),
+}
+
+macro_rules! then_from {
+    ($($variant:ident($ask:ty)),* $(,)?) => {
+        $(impl From<$ask> for Then {
+            fn from(ask: $ask) -> Then {
+                Then::$variant(ask)
+            }
+        })*
+    };
+}
+then_from! {
+    Sources(sources::Ask), Runtime(runtime::Ask), Pleg(pleg::Ask),
+    Housekeeping(housekeeping::Ask), Pull(pull::Ask), RuntimeStatus(runtime_status::Ask),
+}
 
 /// Takes an event to its manager.
 pub(crate) fn event(m: &mut Managers, cx: &mut Cx<'_>, event: Event) {
     match event {
-        Event::Boot(boot) => {
-            cx.facts.set_boot(boot.settings, boot.machine);
-            cx.say(Note::Booted);
+        Event::Boot(boot) => booted(m, cx, *boot),
+        Event::Tick => tick(m, cx),
+        Event::Done { token, outcome } => {
+            if let Some(then) = cx.asks().close(token) {
+                done(m, cx, then, outcome);
+            }
         }
-        Event::Tick => {}
-        Event::Done { token, outcome: _ } => if let Some(_then) = cx.asks().close(token) {},
-        Event::Item { token, item: _ } => if let Some(_then) = cx.asks().peek(token) {},
+        Event::Item { token, item } => {
+            if let Some(then) = cx.asks().peek(token).cloned() {
+                self::item(m, cx, &then, item);
+            }
+        }
         Event::Request(request) => m.server.on_request(cx, &request),
-        Event::Gone { request: _ } => {}
+        Event::Gone { request } => m.server.on_gone(request),
         Event::Signal(Signal::Terminate | Signal::Interrupt) => cx.say(Note::ShutdownWanted),
+    }
+}
+
+fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
+    cx.facts.boot.set(boot.settings, boot.machine);
+    m.workers.on_booted(Rng::new(boot.seed).child(1));
+    m.runtime_status.on_booted(cx);
+    m.pleg.on_booted(cx);
+    m.sources.on_booted(cx, boot.set_aside);
+}
+
+fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
+    m.runtime_status.on_tick(cx);
+    m.pleg.on_tick(cx);
+    m.sources.on_tick(cx);
+    m.workers.on_tick(cx);
+    m.housekeeping.on_tick(cx);
+}
+
+fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
+    match then {
+        Then::Sources(ask) => m.sources.on_done(cx, ask, outcome),
+        Then::Runtime(ask) => m.runtime.on_done(cx, ask, outcome),
+        Then::Pleg(ask) => m.pleg.on_done(cx, ask, outcome),
+        Then::Housekeeping(ask) => m.housekeeping.on_done(cx, ask, outcome),
+        Then::Pull(ask) => m.pull.on_done(cx, ask, outcome),
+        Then::RuntimeStatus(ask) => m.runtime_status.on_done(cx, ask, outcome),
+    }
+}
+
+fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
+    match then {
+        Then::Sources(ask) => m.sources.on_item(cx, ask, item),
+        // Their calls have no streams.
+        Then::Runtime(_)
+        | Then::Pleg(_)
+        | Then::Housekeeping(_)
+        | Then::Pull(_)
+        | Then::RuntimeStatus(_) => {}
     }
 }
 
@@ -37,21 +105,55 @@ pub(crate) fn drain(m: &mut Managers, cx: &mut Cx<'_>) {
     }
 }
 
-fn note(_m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
+fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
     match note {
-        Note::Booted => {}
-        Note::Pod(PodNote::Configured { uid: _ }) => {}
-        Note::Pod(PodNote::Unconfigured { uid: _ }) => {}
-        Note::Pod(PodNote::ViewChanged { uid: _ }) => {}
-        Note::ShutdownWanted => cx.emit(Effect::Exit(0)),
+        Note::Pod(n) => pod_note(m, cx, n),
+        Note::Step(StepNote::Done { uid, result }) => m.workers.on_step(cx, uid, result),
+        Note::Step(n @ (StepNote::Wanted { .. } | StepNote::CancelWanted { .. })) => {
+            m.runtime.on_note(cx, n);
+        }
+        Note::Runtime(n) => m.pleg.on_note(cx, n),
+        Note::Image(ImageNote::Ready { uid, result }) => m.runtime.on_image(cx, uid, result),
+        Note::Image(n @ (ImageNote::Wanted { .. } | ImageNote::Unwanted { .. })) => {
+            m.pull.on_note(cx, n);
+        }
+        Note::Said(said) => m.events.on_said(cx, said),
+        Note::ShutdownWanted => m.workers.on_shutdown(cx),
+    }
+}
+
+fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
+    m.workers.on_note(cx, note);
+    m.housekeeping.on_note(cx, note);
+    match note {
+        PodNote::Forgotten { uid } => m.pull.on_forgotten(uid),
+        PodNote::Configured { .. }
+        | PodNote::Unconfigured { .. }
+        | PodNote::SourcesReady
+        | PodNote::Inspected { .. }
+        | PodNote::RuntimeBack
+        | PodNote::Progressed { .. } => {}
     }
 }
 
 /// The earliest deadline of all managers.
-pub(crate) fn deadline(_m: &Managers) -> Option<Mono> {
-    None
+pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
+    [
+        m.runtime_status.deadline(),
+        m.pleg.deadline(),
+        m.sources.deadline(),
+        m.workers.deadline(),
+        m.housekeeping.deadline(),
+    ]
+    .into_iter()
+    .flatten()
+    .min()
 }
 
 pub(crate) fn check(m: &Managers, facts: &Facts) {
+    m.sources.check_facts(&facts.sources);
+    m.workers.check(facts);
+    m.pleg.check(facts);
+    m.pull.check(facts);
     m.server.check(facts);
 }

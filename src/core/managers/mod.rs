@@ -1,6 +1,9 @@
 //! The managers: state machines that know facts and notes, and never each other.
 
 pub mod containers;
+pub mod cri;
+pub mod images;
+pub mod node;
 pub mod pods;
 pub mod server;
 
@@ -8,5 +11,13 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Managers {
+    pub(crate) sources: pods::sources::Sources,
+    pub(crate) workers: pods::workers::Workers,
+    pub(crate) runtime: pods::runtime::Runtime,
+    pub(crate) pleg: pods::pleg::Pleg,
+    pub(crate) housekeeping: pods::housekeeping::Housekeeping,
+    pub(crate) pull: images::pull::Pull,
+    pub(crate) runtime_status: node::runtime_status::RuntimeStatus,
+    pub(crate) events: node::events::Events,
     pub(crate) server: server::Server,
 }

@@ -52,8 +52,13 @@ struct Wait {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Ask {
     /// `after_pull`: when that pull started.
-    Status { uid: PodUid, image: Box<str> },
-    Pull { image: Box<str> },
+    Status {
+        uid: PodUid,
+        image: Box<str>,
+    },
+    Pull {
+        image: Box<str>,
+    },
 }
 
 /// The published slice.
@@ -149,8 +154,10 @@ impl Pull {
             }
             Ok(Some(found)) if wait.pulled => self.end(cx, uid, Ok(image_found(&found))),
             Ok(Some(found)) if &*wait.policy != pull_policy::ALWAYS => {
-                let text = format!("Container image {image:?} already present on machine and can \
-                     be accessed by the pod");
+                let text = format!(
+                    "Container image {image:?} already present on machine and can \
+                     be accessed by the pod"
+                );
                 said(cx, uid, &container, false, "Pulled", text);
                 self.end(cx, uid, Ok(image_found(&found)));
             }
@@ -202,7 +209,8 @@ impl Pull {
         while cx.facts.pulls.running.len() < most {
             let Some(image) = self.queue.pop_front() else { return };
             let spec = api::ImageSpec { image: image.clone().into(), ..Default::default() };
-            let body = api::PullImageRequest { image: Some(spec), auth: None, sandbox_config: None };
+            let body =
+                api::PullImageRequest { image: Some(spec), auth: None, sandbox_config: None };
             let started = cx.now.mono;
             cx.facts.pulls.running.insert(image.clone(), started);
             cx.call(Ask::Pull { image }, cri::image_call(cri::PULL_IMAGE, &body, None));

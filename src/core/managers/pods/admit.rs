@@ -51,7 +51,8 @@ fn sysctls(pod: &Pod, facts: &Facts) -> Result<(), No> {
         });
         // A namespaced sysctl would change the node's own when the pod shares that namespace.
         let shared = (name.starts_with("net.") && pod.spec.host_network)
-            || ((name.starts_with("kernel.") || name.starts_with("fs.mqueue.")) && pod.spec.host_ipc);
+            || ((name.starts_with("kernel.") || name.starts_with("fs.mqueue."))
+                && pod.spec.host_ipc);
         if shared || !(listed || SAFE_SYSCTLS.contains(&name.as_str())) {
             let message = format!("forbidden sysctl: {name:?} not allowlisted");
             return Err(No { reason: "SysctlForbidden", message });

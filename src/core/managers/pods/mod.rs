@@ -1,6 +1,17 @@
 //! The pods of this node: where they come from, what the runtime shows of them, how each lives and ends.
 
+pub mod admit;
+pub mod crashes;
+pub mod housekeeping;
+pub mod plan;
+pub mod pleg;
 pub mod policy;
+mod requests;
+pub mod runtime;
+pub mod sources;
+pub mod static_pod;
+pub mod view;
+pub mod workers;
+
 #[cfg(test)]
 pub(crate) mod sample;
-pub mod view;

@@ -23,8 +23,13 @@ pub enum Step {
     /// The pod's cgroup, directories and volumes.
     SetUp,
     /// Containers first, all at once, then sandboxes.
-    Stop { containers: Vec<Stop>, sandboxes: Vec<SandboxId> },
-    RunSandbox { attempt: u32 },
+    Stop {
+        containers: Vec<Stop>,
+        sandboxes: Vec<SandboxId>,
+    },
+    RunSandbox {
+        attempt: u32,
+    },
     StartContainer(Box<Start>),
     /// The pod's volumes, directories and cgroup go.
     Clean,
@@ -52,11 +57,19 @@ pub struct Start {
 pub enum Plan {
     Do(Step),
     /// A sandbox that no longer serves is stopped with all in it; `RunSandbox` follows, or nothing if `last`.
-    Renew { stop: Step, last: bool },
+    Renew {
+        stop: Step,
+        last: bool,
+    },
     /// A running container that has to go, with the reason for its event.
-    Replace { stop: Step, message: String },
+    Replace {
+        stop: Step,
+        message: String,
+    },
     /// Nothing to do before `until`, or before something changes.
-    Rest { until: Option<Mono> },
+    Rest {
+        until: Option<Mono>,
+    },
     /// Every container has ended for good.
     Finished,
 }
@@ -109,11 +122,8 @@ fn replaced(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Option<Plan> {
             true => format!("Container {name} definition changed, will be restarted"),
             false => format!("Container {name} is in unknown state, try killing it before restart"),
         };
-        let stop = Stop {
-            id: shown.id.clone(),
-            name: name.clone(),
-            grace_seconds: marks.grace_seconds,
-        };
+        let stop =
+            Stop { id: shown.id.clone(), name: name.clone(), grace_seconds: marks.grace_seconds };
         let stop = Step::Stop { containers: [stop].into(), sandboxes: Vec::new() };
         return Some(Plan::Replace { stop, message });
     }
@@ -130,9 +140,7 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         InitProgress::Wait(_) | InitProgress::Failed => {}
         InitProgress::Done => {
             let mains = pod.spec.containers.iter();
-            wanted.extend(
-                mains.filter(|c| policy::start_wanted(pod, c, view)).map(|c| (c, false)),
-            );
+            wanted.extend(mains.filter(|c| policy::start_wanted(pod, c, view)).map(|c| (c, false)));
         }
     }
     let mut until: Option<Mono> = None;
@@ -165,9 +173,8 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
 
 /// Stops whatever may run of a pod. Sidecars go last, in reverse order (contract 5.5); `ended` waits for the others.
 pub fn stop_all(pod: &Pod, view: &PodView, grace_seconds: i64) -> Step {
-    let running = |c: &&ContainerView| {
-        matches!(c.state, ContainerState::Running | ContainerState::Unknown)
-    };
+    let running =
+        |c: &&ContainerView| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
     let sidecar_place = |name: &str| {
         pod.spec.init_containers.iter().position(|c| *c.name == *name && policy::is_sidecar(c))
     };

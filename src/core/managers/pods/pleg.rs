@@ -299,7 +299,12 @@ impl Pleg {
         let shown = list.items.into_iter().filter_map(|s| {
             let uid = PodUid::from(s.labels.get(cri::LABEL_POD_UID)?.as_str());
             let ready = s.state == api::PodSandboxState::SandboxReady as i32;
-            Some(Shown { id: SandboxId::from(s.id), uid, state: ready, within: SandboxId::default() })
+            Some(Shown {
+                id: SandboxId::from(s.id),
+                uid,
+                state: ready,
+                within: SandboxId::default(),
+            })
         });
         let rows = &mut cx.facts.pleg.sandboxes;
         let changed = merge(rows, shown, count, &self.gone, &mut self.take_whole);
@@ -357,12 +362,16 @@ impl Pleg {
         now.open = (sandboxes.len() + containers.len()) as u32;
         self.inspecting.insert(uid.clone(), now);
         for id in sandboxes {
-            let body = api::PodSandboxStatusRequest { pod_sandbox_id: id.0.clone().into(), verbose: false };
+            let body = api::PodSandboxStatusRequest {
+                pod_sandbox_id: id.0.clone().into(),
+                verbose: false,
+            };
             let ask = Ask::Sandbox { uid: uid.clone(), id };
             cx.call(ask, cri::call(cri::POD_SANDBOX_STATUS, &body, within));
         }
         for id in containers {
-            let body = api::ContainerStatusRequest { container_id: id.0.clone().into(), verbose: false };
+            let body =
+                api::ContainerStatusRequest { container_id: id.0.clone().into(), verbose: false };
             let ask = Ask::Container { uid: uid.clone(), id };
             cx.call(ask, cri::call(cri::CONTAINER_STATUS, &body, within));
         }
@@ -615,7 +624,8 @@ fn user_image(spec: &api::ImageSpec) -> String {
 
 /// The log to read when the termination message is empty: only for FallbackToLogsOnError after an error.
 fn log_fallback(s: &api::ContainerStatus) -> Option<String> {
-    let wants = s.annotations.get(cri::TERMINATION_POLICY).is_some_and(|p| p == "FallbackToLogsOnError");
+    let wants =
+        s.annotations.get(cri::TERMINATION_POLICY).is_some_and(|p| p == "FallbackToLogsOnError");
     (wants && s.exit_code != 0 && s.reason != "ContainerCannotRun").then(|| s.log_path.clone())
 }
 

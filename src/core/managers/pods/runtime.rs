@@ -157,7 +157,10 @@ impl Runtime {
             }
             Outcome::Kernel(Err(fault)) => {
                 *cgroups = true;
-                let text = format!("error: failed to ensure that the pod: {uid} cgroups exist and are correctly applied: {}", fault.message);
+                let text = format!(
+                    "error: failed to ensure that the pod: {uid} cgroups exist and are correctly applied: {}",
+                    fault.message
+                );
                 ("FailedCreatePodContainer", Some(text))
             }
             other => {
@@ -170,9 +173,7 @@ impl Runtime {
             *error = Some(text.clone());
             said(cx, uid, "", reason, text);
         }
-        if finished
-            && let Some(Job::SetUp { dirs, error, .. }) = self.jobs.remove(uid)
-        {
+        if finished && let Some(Job::SetUp { dirs, error, .. }) = self.jobs.remove(uid) {
             match error {
                 Some(message) => self.fail(cx, uid, "FailedMount", message),
                 None => self.done(cx, uid, Ok(StepDone::SetUp(dirs.unwrap_or_default()))),
@@ -482,7 +483,8 @@ impl Runtime {
             Ask::Cgroups { uid } | Ask::Dirs { uid } => self.on_set_up(cx, &uid, outcome),
             Ask::StopContainer { uid, id } => {
                 let note = RuntimeNote::ContainerStopped { uid: uid.clone(), id: id.clone() };
-                let result = gone_is_fine(answer::<api::StopContainerResponse>(outcome).map(|_| ()));
+                let result =
+                    gone_is_fine(answer::<api::StopContainerResponse>(outcome).map(|_| ()));
                 self.on_stopped(cx, &uid, id.as_str(), result.map(|()| note));
             }
             Ask::StopSandbox { uid, id } => {

@@ -231,11 +231,14 @@ impl Sources {
     ) {
         entry.digest = manifest.digest;
         let aside = self.set_aside.iter();
-        let aside = aside.filter(|a| a.name == manifest.name && a.digest == manifest.digest).count();
+        let aside =
+            aside.filter(|a| a.name == manifest.name && a.digest == manifest.digest).count();
         let read = match &manifest.content {
-            _ if aside > 0 => Err("set aside, since it brought the agent down three times in five \
+            _ if aside > 0 => {
+                Err("set aside, since it brought the agent down three times in five \
                 minutes; change the manifest to have it tried again"
-                .into()),
+                    .into())
+            }
             Ok(json) => {
                 let node_name = &cx.facts.settings().node_name;
                 let seen = cx.now.wall;
@@ -302,9 +305,9 @@ impl Sources {
         let facts = &mut cx.facts.sources;
         let gone = facts.pods.keys().filter(|uid| !wanted.contains_key(*uid));
         let gone: Vec<PodUid> = gone.cloned().collect();
-        let news = wanted.iter().filter(|(uid, pod)| {
-            facts.pods.get(*uid).is_none_or(|old| differs(old, pod))
-        });
+        let news = wanted
+            .iter()
+            .filter(|(uid, pod)| facts.pods.get(*uid).is_none_or(|old| differs(old, pod)));
         let news: Vec<PodUid> = news.map(|(uid, _)| uid.clone()).collect();
         facts.pods = wanted;
         facts.problems = problems;

@@ -63,7 +63,10 @@ fn static_pod(value: Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Res
         meta.uid = format!("{:032x}", hash.0).into();
     }
     if meta.name.is_empty() {
-        return Err(format!("{}metadata.name: Required value", line_of(&manifest.lines, "metadata")));
+        return Err(format!(
+            "{}metadata.name: Required value",
+            line_of(&manifest.lines, "metadata")
+        ));
     }
     meta.name = format!("{}-{}", meta.name, origin.node_name.to_lowercase()).into();
     if meta.namespace.is_empty() {
@@ -73,7 +76,7 @@ fn static_pod(value: Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Res
     meta.deletion_timestamp = None;
     meta.deletion_grace_period_seconds = None;
     meta.annotations.insert(SOURCE.into(), origin.source.into());
-    meta.annotations.insert(SEEN.into(), Time::from_nanos(origin.seen.0).as_str().into());
+    meta.annotations.insert(SEEN.into(), Time::nano_from_ns(origin.seen.0).as_str().into());
     meta.annotations.insert(HASH.into(), meta.uid.clone());
     pod.spec.node_name = origin.node_name.into();
     pod.spec.tolerations.push(Toleration {

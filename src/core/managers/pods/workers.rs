@@ -86,8 +86,11 @@ pub struct Worker {
     setup: Option<PodReady>,
     crashes: Crashes,
     reasons: BTreeMap<Box<str>, Reason>,
-    /// `status.startTime`.
+    /// `status.startTime`, and the same moment for activeDeadlineSeconds.
     started: Wall,
+    since: Mono,
+    /// The event of a network that is not ready was said.
+    network_said: bool,
     wake: Option<Mono>,
 }
 
@@ -130,7 +133,7 @@ pub struct Reason {
 }
 
 impl Worker {
-    fn new(pod: Arc<Pod>, orphan: bool, wall: Wall) -> Worker {
+    fn new(pod: Arc<Pod>, orphan: bool, now: Now) -> Worker {
         Worker {
             pod,
             orphan,
@@ -140,7 +143,9 @@ impl Worker {
             setup: None,
             crashes: Crashes::default(),
             reasons: BTreeMap::new(),
-            started: wall,
+            started: now.wall,
+            since: now.mono,
+            network_said: false,
             wake: None,
         }
     }
@@ -225,11 +230,11 @@ impl Workers {
             return;
         }
         let Some(pod) = cx.facts.sources.pod(uid).cloned() else { return };
-        let wall = cx.now.wall;
+        let now = cx.now;
         let workers = &mut cx.facts.workers.workers;
         match workers.get_mut(uid) {
             None => {
-                workers.insert(uid.clone(), Worker::new(pod, false, wall));
+                workers.insert(uid.clone(), Worker::new(pod, false, now));
                 self.adopt_namesakes(cx, uid);
             }
             Some(worker) if worker.ending().is_some() => worker.again = Some(pod),
@@ -312,7 +317,7 @@ impl Workers {
         pod.metadata.name = view.name.clone();
         pod.metadata.namespace = view.namespace.clone();
         pod.metadata.uid = uid.0.clone();
-        let worker = Worker::new(Arc::new(pod), true, cx.now.wall);
+        let worker = Worker::new(Arc::new(pod), true, cx.now);
         facts.workers.workers.insert(uid.clone(), worker);
         self.terminate(cx, uid, Why::Unconfigured);
     }
@@ -372,7 +377,7 @@ impl Workers {
         let now = cx.now;
         let facts = &mut *cx.facts;
         let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
-        if deadline_passed(worker, now) {
+        if deadline_at(worker).is_some_and(|at| at <= now.mono) {
             return self.exceed_deadline(cx, uid);
         }
         let empty = PodView::default();
@@ -383,7 +388,7 @@ impl Workers {
             hold: &|c, shown| worker.crashes.hold(&c.name, shown, now.mono),
             grace_seconds: worker.grace_seconds(None),
             log_attempts: &logs,
-            hash: &hash::container_hash,
+            hash: &hash::hash_text,
         };
         let plan = plan::plan(&worker.pod, view, &marks);
         match plan {
@@ -415,15 +420,16 @@ impl Workers {
         {
             let message = format!("network is not ready: {problem}");
             let at = cx.now.mono + self.rng.jitter(RETRY_NETWORK, 50);
-            if worker.wake.is_none() {
+            if !core::mem::replace(&mut worker.network_said, true) {
                 self.said(cx, uid, true, "NetworkNotReady", message);
             }
             return self.wake_at(cx, uid, at);
         }
+        worker.network_said = false;
         if let Step::StartContainer(start) = &step {
             let view = facts.pleg.view(uid);
             let exited = view.and_then(|v| v.container(&start.name));
-            let most = facts.boot_settings().crash_loop_max;
+            let most = facts.boot.settings().crash_loop_max;
             if exited.is_some_and(|c| c.state == ContainerState::Exited) {
                 worker.crashes.restarted(&start.name, cx.now.mono, most);
             }
@@ -436,14 +442,15 @@ impl Workers {
         let resync = cx.now.mono + self.rng.jitter(sync, 50);
         let now = cx.now.mono;
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
-        let deadline = deadline_at(worker, cx.now);
+        let deadline = deadline_at(worker);
         let held = worker.crashes.held(now);
         let mut said = Vec::new();
         for (name, period) in held {
             let pod = &worker.pod.metadata;
             let place = format!("pod={}_{}({uid})", pod.name, pod.namespace);
             let secs = period.secs();
-            let message = format!("back-off {}restarting failed container={name} {place}", go_secs(secs));
+            let message =
+                format!("back-off {}restarting failed container={name} {place}", go_secs(secs));
             let reason = Reason { reason: "CrashLoopBackOff".into(), message };
             if worker.reasons.insert(name.clone(), reason.clone()) != Some(reason) {
                 let pod = format!("{}_{}({uid})", pod.name, pod.namespace);
@@ -457,7 +464,9 @@ impl Workers {
         for (name, message) in said {
             let field = format!("spec.containers{{{name}}}");
             let uid = Some(uid.clone());
-            cx.say(Note::Said(Said { uid, field, warning: true, reason: "BackOff", message }.into()));
+            cx.say(Note::Said(
+                Said { uid, field, warning: true, reason: "BackOff", message }.into(),
+            ));
         }
         if changed {
             cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
@@ -529,8 +538,9 @@ impl Workers {
                 let message = error.message.clone();
                 let reason = Reason { reason: error.reason.into(), message };
                 worker.reasons.insert(name.clone(), reason);
+                let lives = worker.ending().is_none();
                 cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
-                if worker.ending().is_none() {
+                if lives {
                     return self.advance(cx, uid);
                 }
             }
@@ -545,7 +555,7 @@ impl Workers {
         let ending = ending.clone();
         worker.setup = None;
         if let Some(pod) = worker.again.take() {
-            *worker = Worker::new(pod, false, cx.now.wall);
+            *worker = Worker::new(pod, false, cx.now);
             cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
             return self.advance(cx, uid);
         }
@@ -654,7 +664,10 @@ impl Workers {
         for (uid, worker) in &facts.workers.workers {
             let waits = matches!(worker.phase, Phase::Syncing | Phase::Terminating(_));
             assert!(
-                !waits || worker.busy || worker.wake.is_some() || !facts.pleg.fresh(uid)
+                !waits
+                    || worker.busy
+                    || worker.wake.is_some()
+                    || !facts.pleg.fresh(uid)
                     || !facts.pleg.reachable(),
                 "workers: nothing would ever move {uid} in {:?}",
                 worker.phase
@@ -663,15 +676,10 @@ impl Workers {
     }
 }
 
-fn deadline_at(worker: &Worker, now: Now) -> Option<Mono> {
+/// When activeDeadlineSeconds will have passed.
+fn deadline_at(worker: &Worker) -> Option<Mono> {
     let seconds = u64::try_from(worker.pod.spec.active_deadline_seconds?).ok()?;
-    let passed = now.wall.0.saturating_sub(worker.started.0);
-    let end = seconds.saturating_mul(1_000_000_000);
-    Some(now.mono + Span(end.saturating_sub(u64::try_from(passed).unwrap_or(0))))
-}
-
-fn deadline_passed(worker: &Worker, now: Now) -> bool {
-    deadline_at(worker, now).is_some_and(|at| at <= now.mono)
+    Some(worker.since + Span::from_secs(seconds))
 }
 
 /// A duration as Go prints whole seconds: `10s`, `2m40s`, with a blank behind.

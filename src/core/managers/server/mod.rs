@@ -9,6 +9,7 @@ use crate::cx::Cx;
 use crate::effect::Reply;
 use crate::event::Request;
 use crate::facts::Facts;
+use crate::ids::RequestId;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,8 @@ impl Server {
         };
         cx.reply(request.id, text(status, body));
     }
+
+    pub(crate) fn on_gone(&mut self, _request: RequestId) {}
 
     pub(crate) fn check(&self, _facts: &Facts) {}
 }
