@@ -140,8 +140,6 @@ pub enum KernelOp {
     SetCgroups(Vec<Cgroup>),
     /// Kill what is left in a cgroup and its children and remove it; gone already is fine. `Busy`: try again.
     RemoveCgroup { path: String },
-    /// The same for the cgroup of this name directly below `below`, its `burstable` or its `besteffort` child.
-    RemovePodCgroup { below: String, name: String },
     /// Child cgroups. Answer: `Names`; a missing one is empty.
     ListCgroups { path: String },
 }

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use steplet_api::cri as api;
 
 const SWEEP: Span = Span::from_secs(60);
+const SWEEP_SOON: Span = Span::from_secs(2);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Housekeeping {
@@ -57,6 +58,8 @@ impl Housekeeping {
             PodNote::Forgotten { uid } => {
                 self.note_log_dir(cx, uid);
                 self.tidy(cx, uid);
+                // A sweep soon finds what the worker left, such as the cgroup of an orphan.
+                self.next = self.next.map(|at| at.min(cx.now.mono + SWEEP_SOON));
             }
             PodNote::SourcesReady => {
                 self.next = Some(cx.now.mono);

@@ -452,19 +452,13 @@ impl Runtime {
             let text = fault_text(&outcome);
             return self.fail(cx, &uid, "FailedUnmount", text);
         }
-        self.jobs.insert(uid.clone(), Job::RemoveCgroup);
-        let worker = cx.facts.workers.worker(&uid);
-        let op = match worker.filter(|w| !w.orphan()) {
-            Some(worker) => {
-                let path = requests::pod_cgroup(cx.facts, worker.pod());
-                KernelOp::RemoveCgroup { path }
-            }
-            // Whatever class it had, its name is the same.
-            None => KernelOp::RemovePodCgroup {
-                below: requests::kubepods(cx.facts),
-                name: format!("pod{uid}"),
-            },
+        // The class of an orphan is unknown: the sweep finds its cgroup by name.
+        let Some(worker) = cx.facts.workers.worker(&uid).filter(|w| !w.orphan()) else {
+            return self.done(cx, &uid, Ok(StepDone::Other));
         };
+        let path = requests::pod_cgroup(cx.facts, worker.pod());
+        self.jobs.insert(uid.clone(), Job::RemoveCgroup);
+        let op = KernelOp::RemoveCgroup { path };
         cx.call(Ask::RemoveCgroup { uid }, Call::Kernel(op));
     }
 

@@ -531,20 +531,17 @@ impl Workers {
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
         let retry = if cleaning(worker) { RETRY_CLEANING } else { retry };
         let at = now + retry;
-        match &error.container {
-            // The other containers of the pod are not held up.
-            Some(name) => {
-                worker.crashes.failed(name, at);
-                let message = error.message.clone();
-                let reason = Reason { reason: error.reason.into(), message };
-                worker.reasons.insert(name.clone(), reason);
-                let lives = worker.ending().is_none();
-                cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
-                if lives {
-                    return self.advance(cx, uid);
-                }
+        // The other containers of the pod are not held up.
+        if let Some(name) = &error.container {
+            worker.crashes.failed(name, at);
+            let message = error.message.clone();
+            let reason = Reason { reason: error.reason.into(), message };
+            worker.reasons.insert(name.clone(), reason);
+            let lives = worker.ending().is_none();
+            cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+            if lives {
+                return self.advance(cx, uid);
             }
-            None => {}
         }
         self.wake_at(cx, uid, at);
     }
