@@ -4,12 +4,16 @@
 //! Upstream: pkg/kubelet/kuberuntime, v1.36; contract.md 5.9, 5.10, 6.2 to 6.5 and 7.
 
 pub mod cgroups;
+pub mod dns;
+pub mod env;
 pub mod hash;
+pub mod hosts;
 pub mod image;
 pub mod pod_resources;
 pub mod resources;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod security;
 
 use alloc::string::String;
 use core::fmt;

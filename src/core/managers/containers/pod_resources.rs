@@ -4,7 +4,6 @@
 //! pkg/kubelet/types/pod_update.go, v1.36; contract.md 5.1, 6.5.
 
 use crate::managers::pods::policy::is_sidecar;
-use alloc::boxed::Box;
 use steplet_api::container::{Container, ResourceRequirements};
 use steplet_api::pod::{Pod, ResourceList, resource};
 use steplet_api::quantity::Quantity;
@@ -191,10 +190,10 @@ fn add_list(sum: &mut ResourceList, list: &ResourceList) {
     }
 }
 
-fn add_one(sum: &mut ResourceList, name: &Box<str>, quantity: &Quantity) {
+fn add_one(sum: &mut ResourceList, name: &str, quantity: &Quantity) {
     match sum.get_mut(name) {
         Some(total) => *total = total.add(quantity),
-        None => _ = sum.insert(name.clone(), *quantity),
+        None => _ = sum.insert(name.into(), *quantity),
     }
 }
 
@@ -210,7 +209,7 @@ fn raise_list(most: &mut ResourceList, list: &ResourceList) {
 fn add_qos(sum: &mut ResourceList, list: &ResourceList) {
     for name in [resource::CPU, resource::MEMORY] {
         if is_positive(list, name) {
-            add_one(sum, &name.into(), &list[name]);
+            add_one(sum, name, &list[name]);
         }
     }
 }

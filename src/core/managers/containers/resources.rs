@@ -283,7 +283,8 @@ mod tests {
         }
         let burst = |request: &str| {
             format!(
-                r#"{{"containers":[{{"name":"c","resources":{{"requests":{{"memory":"{request}"}}}}}}]}}"#
+                r#"{{"containers":[{{"name":"c",
+                "resources":{{"requests":{{"memory":"{request}"}}}}}}]}}"#
             )
         };
         check(&burst("100Mi"), "c", 900);

@@ -1,0 +1,426 @@
+//! The environment of a container, and what is expanded from it.
+//!
+//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/fieldpath, pkg/api/v1/resource and
+//! third_party/forked/golang/expansion, v1.36; contract.md 5.10, 11.18. Static pods may not name
+//! ConfigMaps and Secrets, and there are no services without the API: such a variable is an error
+//! with upstream's text for a node that has no API server. Variables are kept sorted by name.
+
+use crate::event::Machine;
+use crate::managers::containers::ConfigError;
+use crate::managers::containers::pod_resources::{amount, pod_level};
+use crate::settings::Settings;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use steplet_api::container::{
+    Container, EnvFromSource, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
+};
+use steplet_api::pod::{Pod, resource};
+use steplet_api::quantity::{Format, Quantity};
+
+/// Variables by name.
+pub type Env = BTreeMap<String, String>;
+
+/// All variables of a container. A value may refer to those before it.
+pub fn environment(
+    pod: &Pod,
+    container: &Container,
+    pod_ips: &[&str],
+    settings: &Settings,
+    machine: &Machine,
+) -> Result<Env, ConfigError> {
+    let mut env = Env::new();
+    if let Some(source) = container.env_from.first() {
+        return Err(env_from_error(pod, source));
+    }
+    for variable in &container.env {
+        let value = match variable.value_from.as_deref() {
+            Some(source) if variable.value.is_empty() => {
+                source_value(pod, container, source, pod_ips, settings, machine)?
+            }
+            _ => expand(&variable.value, &env),
+        };
+        env.insert(variable.name.to_string(), value);
+    }
+    Ok(env)
+}
+
+/// Puts the values of variables in the place of `$(NAME)`; what is unknown stays as it is written,
+/// `$$` stands for `$`.
+pub fn expand(text: &str, env: &Env) -> String {
+    expand_with(text, |name| match env.get(name) {
+        Some(value) => value.clone(),
+        None => format!("$({name})"),
+    })
+}
+
+/// The same for `subPathExpr`, where every variable must have a value.
+pub fn expand_sub_path(text: &str, env: &Env) -> Result<String, ConfigError> {
+    let mut missing = Vec::new();
+    let path = expand_with(text, |name| match env.get(name) {
+        Some(value) if !value.is_empty() => value.clone(),
+        _ => {
+            missing.push(name.to_string());
+            String::new()
+        }
+    });
+    if missing.is_empty() {
+        return Ok(path);
+    }
+    missing.sort();
+    missing.dedup();
+    Err(ConfigError(format!("missing value for {}", missing.join(", "))))
+}
+
+fn expand_with(text: &str, mut value: impl FnMut(&str) -> String) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+            continue;
+        }
+        match rest.strip_prefix('(').and_then(|reference| reference.split_once(')')) {
+            Some((name, after)) => {
+                out.push_str(&value(name));
+                rest = after;
+            }
+            None => out.push('$'),
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn source_value(
+    pod: &Pod,
+    container: &Container,
+    source: &EnvVarSource,
+    pod_ips: &[&str],
+    settings: &Settings,
+    machine: &Machine,
+) -> Result<String, ConfigError> {
+    let namespace = &pod.metadata.namespace;
+    if let Some(field) = &source.field_ref {
+        return field_value(pod, field, pod_ips, machine);
+    }
+    if let Some(field) = &source.resource_field_ref {
+        return resource_value(pod, container, field, settings, machine);
+    }
+    let error = if let Some(key) = &source.config_map_key_ref {
+        format!("couldn't get configMap {namespace}/{}, no kubeClient defined", key.name)
+    } else if let Some(key) = &source.secret_key_ref {
+        format!("couldn't get secret {namespace}/{}, no kubeClient defined", key.name)
+    } else if let Some(key) = &source.file_key_ref {
+        format!(
+            "fileKeyRef is not supported yet: key {:?} of volume {:?}",
+            key.key, key.volume_name
+        )
+    } else {
+        return Ok(String::new());
+    };
+    Err(ConfigError(error))
+}
+
+fn env_from_error(pod: &Pod, source: &EnvFromSource) -> ConfigError {
+    let (kind, name) = match (&source.config_map_ref, &source.secret_ref) {
+        (Some(map), _) => ("configMap", &*map.name),
+        (None, Some(secret)) => ("secret", &*secret.name),
+        (None, None) => ("object", ""),
+    };
+    let namespace = &pod.metadata.namespace;
+    ConfigError(format!("couldn't get {kind} {namespace}/{name}, no kubeClient defined"))
+}
+
+/// A field of the pod itself.
+fn field_value(
+    pod: &Pod,
+    field: &ObjectFieldSelector,
+    pod_ips: &[&str],
+    machine: &Machine,
+) -> Result<String, ConfigError> {
+    if !matches!(&*field.api_version, "" | "v1") {
+        return Err(ConfigError(format!("unsupported pod version: {}", field.api_version)));
+    }
+    let meta = &pod.metadata;
+    let path = &*field.field_path;
+    if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
+        let map = match map {
+            "metadata.labels" => &meta.labels,
+            "metadata.annotations" => &meta.annotations,
+            _ => {
+                let text = format!("field label does not support subscript: {path}");
+                return Err(ConfigError(text));
+            }
+        };
+        return Ok(map.get(key).map(|value| value.to_string()).unwrap_or_default());
+    }
+    Ok(match path {
+        "metadata.name" => meta.name.to_string(),
+        "metadata.namespace" => meta.namespace.to_string(),
+        "metadata.uid" => meta.uid.to_string(),
+        "metadata.labels" => lines(&meta.labels),
+        "metadata.annotations" => lines(&meta.annotations),
+        "spec.nodeName" | "spec.host" => pod.spec.node_name.to_string(),
+        "spec.serviceAccountName" => pod.spec.service_account_name.to_string(),
+        "status.hostIP" => machine.host_ips.first().cloned().unwrap_or_default(),
+        "status.hostIPs" => machine.host_ips.join(","),
+        "status.podIP" => pod_ips.first().map(|ip| ip.to_string()).unwrap_or_default(),
+        "status.podIPs" => pod_ips.join(","),
+        _ => return Err(ConfigError(format!("field label not supported: {path}"))),
+    })
+}
+
+/// `key="value"` lines, sorted by key, values quoted as Go quotes.
+fn lines(map: &BTreeMap<Box<str>, Box<str>>) -> String {
+    let lines: Vec<String> =
+        map.iter().map(|(key, value)| format!("{key}={}", go_quote(value))).collect();
+    lines.join("\n")
+}
+
+fn go_quote(text: &str) -> String {
+    let mut out = String::from('"');
+    for sign in text.chars() {
+        match sign {
+            '"' | '\\' => out.extend(['\\', sign]),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            '\0'..' ' | '\u{7f}' => out.push_str(&format!("\\x{:02x}", sign as u32)),
+            '\u{80}'..='\u{a0}' | '\u{feff}' => out.push_str(&format!("\\u{:04x}", sign as u32)),
+            _ => out.push(sign),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// What a container of the pod may use, in units of the divisor and rounded up. A limit that is
+/// not set is the pod's own, or what the node has to give.
+fn resource_value(
+    pod: &Pod,
+    container: &Container,
+    field: &ResourceFieldSelector,
+    settings: &Settings,
+    machine: &Machine,
+) -> Result<String, ConfigError> {
+    let container = match &*field.container_name {
+        "" => container,
+        name => {
+            let mut all = pod.spec.containers.iter().chain(&pod.spec.init_containers);
+            all.find(|container| &*container.name == name)
+                .ok_or_else(|| ConfigError(format!("container {name} not found")))?
+        }
+    };
+    let unsupported =
+        || ConfigError(format!("unsupported container resource : {}", field.resource));
+    let (side, name) = field.resource.split_once('.').ok_or_else(unsupported)?;
+    let known = matches!(name, resource::CPU | resource::MEMORY | resource::EPHEMERAL_STORAGE)
+        || name.starts_with(resource::HUGEPAGES_PREFIX);
+    let set = match side {
+        "limits" if known => amount(&container.resources.limits, name)
+            .copied()
+            .or_else(|| pod_level(pod).and_then(|set| amount(&set.limits, name)).copied())
+            .or_else(|| allocatable(name, settings, machine)),
+        "requests" if known => container.resources.requests.get(name).copied(),
+        _ => return Err(unsupported()),
+    };
+    let set = set.unwrap_or_default();
+    let one = Quantity::new(1, Format::DecimalSi);
+    let divisor = if field.divisor.is_zero() { one } else { field.divisor };
+    let (amount, divisor) = if name == resource::CPU {
+        (set.milli_value(), divisor.milli_value())
+    } else {
+        (set.value(), divisor.value())
+    };
+    if amount < 0 || divisor <= 0 {
+        return Err(unsupported());
+    }
+    Ok((amount as u64).div_ceil(divisor as u64).to_string())
+}
+
+/// What all pods together may use, by the settings.
+fn allocatable(name: &str, settings: &Settings, machine: &Machine) -> Option<Quantity> {
+    let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+    match name {
+        resource::CPU => {
+            let milli =
+                (u64::from(machine.cpus) * 1000).saturating_sub(settings.reserved_cpu_milli);
+            Some(Quantity::from_milli(signed(milli), Format::DecimalSi))
+        }
+        resource::MEMORY => {
+            let bytes = machine.memory_bytes.saturating_sub(settings.reserved_memory_bytes);
+            Some(Quantity::new(signed(bytes), Format::BinarySi))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::managers::containers::sample::{machine, settings};
+    use crate::managers::pods::sample::pod;
+
+    fn of(container: &str) -> Result<Env, ConfigError> {
+        let mut pod = pod(&format!(
+            r#"{{"nodeName":"n1","serviceAccountName":"default","containers":[{{"name":"c",
+            {container}}},{{"name":"other","resources":{{"requests":{{"cpu":"2"}}}}}}]}}"#
+        ));
+        let meta = &mut pod.metadata;
+        meta.labels.insert("app".into(), "twin".into());
+        meta.annotations.insert("note".into(), "a \"b\" c".into());
+        meta.annotations.insert("line".into(), "x\ny\\".into());
+        environment(
+            &pod,
+            &pod.spec.containers[0],
+            &["10.1.0.5", "fd00::5"],
+            &settings(),
+            &machine(),
+        )
+    }
+
+    #[test]
+    fn expansion() {
+        fn check(text: &str, want: &str) {
+            let env = Env::from(
+                [("A", "one"), ("EMPTY", ""), ("X", "$(A)")].map(|(k, v)| (k.into(), v.into())),
+            );
+            assert_eq!(expand(text, &env), want, "{text}");
+        }
+        check("", "");
+        check("plain $ text", "plain $ text");
+        check("$(A)", "one");
+        check("$$(A)", "$(A)");
+        check("$$$(A)", "$one");
+        check("$(NOPE)-$(A)", "$(NOPE)-one");
+        check("$(X)", "$(A)");
+        check("$(EMPTY)|", "|");
+        check("a$", "a$");
+        check("$(A", "$(A");
+        check("$A ${A}", "$A ${A}");
+        check("$é$(A)", "$éone");
+        check("$(A$(A))", "$(A$(A))");
+        check("$()", "$()");
+    }
+
+    #[test]
+    fn values_see_those_before_them() {
+        let env = of(r#""env":[{"name":"E_A","value":"one"},{"name":"E_B","value":"$(E_A)-two"},
+            {"name":"E_C","value":"$(E_LATE)"},{"name":"E_D","value":"$$(E_A) $$$(E_A) $(NOPE)"},
+            {"name":"E_LATE","value":"late"},{"name":"E_A","value":"$(E_A)+"},{"name":"E_0"}]"#)
+        .unwrap();
+        let got: Vec<_> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(
+            got,
+            [
+                "E_0=",
+                "E_A=one+",
+                "E_B=one-two",
+                "E_C=$(E_LATE)",
+                "E_D=$(E_A) $one $(NOPE)",
+                "E_LATE=late",
+            ]
+        );
+    }
+
+    #[test]
+    fn fields_of_the_pod() {
+        fn check(path: &str, want: Result<&str, &str>) {
+            let got = of(&format!(
+                r#""env":[{{"name":"X","valueFrom":{{"fieldRef":{{"fieldPath":"{path}"}}}}}}]"#
+            ));
+            let got = got.map(|env| env["X"].clone()).map_err(|e| e.0);
+            assert_eq!(got.as_deref().map_err(|e| &**e), want, "{path}");
+        }
+        check("metadata.name", Ok("p"));
+        check("metadata.namespace", Ok("ns"));
+        check("metadata.uid", Ok("u"));
+        check("metadata.labels['app']", Ok("twin"));
+        check("metadata.annotations['note']", Ok("a \"b\" c"));
+        check("metadata.annotations['none']", Ok(""));
+        check("metadata.annotations", Ok("line=\"x\\ny\\\\\"\nnote=\"a \\\"b\\\" c\""));
+        check("spec.nodeName", Ok("n1"));
+        check("spec.serviceAccountName", Ok("default"));
+        check("status.hostIP", Ok("192.0.2.10"));
+        check("status.hostIPs", Ok("192.0.2.10"));
+        check("status.podIP", Ok("10.1.0.5"));
+        check("status.podIPs", Ok("10.1.0.5,fd00::5"));
+        check(
+            "spec.nodeName['x']",
+            Err("field label does not support subscript: spec.nodeName['x']"),
+        );
+        check("spec.shoeSize", Err("field label not supported: spec.shoeSize"));
+    }
+
+    #[test]
+    fn resources_of_containers() {
+        fn check(resource: &str, more: &str, want: Result<&str, &str>) {
+            let got = of(&format!(
+                r#""resources":{{"requests":{{"cpu":"110m","ephemeral-storage":"1Mi"}},
+                    "limits":{{"cpu":"250m","memory":"33Mi","hugepages-2Mi":"4Mi"}}}},
+                "env":[{{"name":"X","valueFrom":{{"resourceFieldRef":{{"resource":"{resource}"
+                {more}}}}}}}]"#
+            ));
+            let got = got.map(|env| env["X"].clone()).map_err(|e| e.0);
+            assert_eq!(got.as_deref().map_err(|e| &**e), want, "{resource} {more}");
+        }
+        check("limits.cpu", "", Ok("1"));
+        check("limits.cpu", r#","divisor":"1m""#, Ok("250"));
+        check("requests.cpu", r#","divisor":"1m""#, Ok("110"));
+        check("limits.memory", "", Ok("34603008"));
+        check("limits.memory", r#","divisor":"1Mi""#, Ok("33"));
+        check("limits.memory", r#","divisor":"10Mi""#, Ok("4"));
+        check("requests.ephemeral-storage", r#","divisor":"1Ki""#, Ok("1024"));
+        check("limits.hugepages-2Mi", "", Ok("4194304"));
+        check("requests.memory", "", Ok("0"));
+        // Not limited: what the node has.
+        check("limits.cpu", r#","containerName":"other""#, Ok("4"));
+        check("limits.memory", r#","containerName":"other","divisor":"1Mi""#, Ok("1000"));
+        check("requests.cpu", r#","containerName":"other""#, Ok("2"));
+        check("limits.cpu", r#","containerName":"x""#, Err("container x not found"));
+        check("limits.gpu", "", Err("unsupported container resource : limits.gpu"));
+        check("cpu", "", Err("unsupported container resource : cpu"));
+    }
+
+    #[test]
+    fn objects_of_the_api() {
+        fn check(container: &str, want: &str) {
+            assert_eq!(of(container).unwrap_err().0, want, "{container}");
+        }
+        check(
+            r#""env":[{"name":"X","valueFrom":{"configMapKeyRef":{"name":"m","key":"k"}}}]"#,
+            "couldn't get configMap ns/m, no kubeClient defined",
+        );
+        check(
+            r#""env":[{"name":"X","valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}]"#,
+            "couldn't get secret ns/s, no kubeClient defined",
+        );
+        check(
+            r#""envFrom":[{"secretRef":{"name":"s"}}]"#,
+            "couldn't get secret ns/s, no kubeClient defined",
+        );
+        check(
+            r#""env":[{"name":"X","valueFrom":
+                {"fileKeyRef":{"volumeName":"v","path":"f","key":"k"}}}]"#,
+            "fileKeyRef is not supported yet: key \"k\" of volume \"v\"",
+        );
+    }
+
+    #[test]
+    fn sub_paths_need_every_value() {
+        let env = Env::from([("A".into(), "one".into()), ("EMPTY".into(), String::new())]);
+        assert_eq!(expand_sub_path("x/$(A)", &env).unwrap(), "x/one");
+        let error = expand_sub_path("$(Z)/$(EMPTY)/$(Z)", &env).unwrap_err();
+        assert_eq!(error.0, "missing value for EMPTY, Z");
+    }
+}
