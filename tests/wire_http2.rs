@@ -302,9 +302,9 @@ fn a_flood_of_resets_ends_the_connection() {
         let mut flood = Vec::new();
         for _ in 0..100 {
             // HEADERS of `GET / https` with END_STREAM, from the static table, then RST_STREAM.
-            flood.extend_from_slice(&[0, 0, 4, 1, 5]);
+            flood.extend_from_slice(&[0, 0, 3, 1, 5]);
             flood.extend_from_slice(&id.to_be_bytes());
-            flood.extend_from_slice(&[0x82, 0x84, 0x87, 0x81]);
+            flood.extend_from_slice(&[0x82, 0x84, 0x87]);
             flood.extend_from_slice(&[0, 0, 4, 3, 0]);
             flood.extend_from_slice(&id.to_be_bytes());
             flood.extend_from_slice(&[0, 0, 0, 8]);

@@ -16,3 +16,6 @@ mod http2_server;
 pub mod http_server;
 mod outbox;
 pub mod protobuf;
+pub mod tls;
+pub mod tls_settings;
+pub mod x509_subject;
