@@ -5,6 +5,7 @@
 
 use super::view::{ContainerState, ContainerView, PodView};
 use crate::backoff::BackOff;
+use crate::planted::planted;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -16,8 +17,15 @@ const BASE: Span = Span::from_secs(10);
 /// A container that ran this long begins anew.
 const FORGET_AFTER: Span = Span::from_secs(600);
 
+/// A sandbox that does not last is made again after 1 s, 2 s, ... 60 s; upstream has no bound here.
+const SANDBOX_BASE: Span = Span::from_secs(1);
+const SANDBOX_MOST: Span = Span::from_secs(60);
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Crashes(BTreeMap<Box<str>, Crash>);
+pub struct Crashes {
+    containers: BTreeMap<Box<str>, Crash>,
+    sandbox: Option<BackOff>,
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Crash {
@@ -34,7 +42,7 @@ impl Crash {
     /// The end of the crash back-off, if it lies ahead.
     fn until(&self, now: Mono) -> Option<Mono> {
         let (back_off, (_, exit)) = (self.back_off.as_ref()?, self.exit?);
-        if exit.since(back_off.at()) > FORGET_AFTER {
+        if exit.since(back_off.at()) > FORGET_AFTER || planted(6) {
             return None;
         }
         back_off.until(exit, now)
@@ -49,7 +57,7 @@ impl Crashes {
             if !newest || c.state != ContainerState::Exited {
                 continue;
             }
-            let crash = self.0.entry(c.name.clone()).or_default();
+            let crash = self.containers.entry(c.name.clone()).or_default();
             if crash.exit.is_none_or(|(attempt, _)| attempt != c.attempt) {
                 crash.exit = Some((c.attempt, now));
             }
@@ -62,7 +70,7 @@ impl Crashes {
 
     /// When a container may be started, if not now.
     pub fn hold(&self, name: &str, shown: Option<&ContainerView>, now: Mono) -> Option<Mono> {
-        let crash = self.0.get(name)?;
+        let crash = self.containers.get(name)?;
         let failed = crash.failed_until.filter(|at| *at > now);
         let exited = shown.is_some_and(|c| c.state == ContainerState::Exited);
         let crashed = if exited { crash.until(now) } else { None };
@@ -71,14 +79,14 @@ impl Crashes {
 
     /// The containers in crash back-off, each with its period.
     pub fn held(&self, now: Mono) -> Vec<(Box<str>, Span)> {
-        let held = self.0.iter().filter(|(_, crash)| crash.until(now).is_some());
+        let held = self.containers.iter().filter(|(_, crash)| crash.until(now).is_some());
         held.filter_map(|(name, crash)| Some((name.clone(), crash.back_off.as_ref()?.period())))
             .collect()
     }
 
     /// An exited container is started again. The first time costs nothing, each later time twice as much.
     pub fn restarted(&mut self, name: &str, now: Mono, most: Span) {
-        let crash = self.0.entry(name.into()).or_default();
+        let crash = self.containers.entry(name.into()).or_default();
         let exit = crash.exit.map_or(now, |(_, at)| at);
         match &mut crash.back_off {
             Some(back_off) if exit.since(back_off.at()) <= FORGET_AFTER => {
@@ -88,9 +96,26 @@ impl Crashes {
         }
     }
 
+    /// When the next sandbox may be made, if not now.
+    pub fn sandbox_hold(&self, now: Mono) -> Option<Mono> {
+        let back_off = self.sandbox.as_ref()?;
+        back_off.until(back_off.at(), now)
+    }
+
+    /// A sandbox is asked for. The first of a pod, and the first after ten good minutes, cost nothing.
+    pub fn sandbox_made(&mut self, attempt: u32, now: Mono) {
+        match &mut self.sandbox {
+            Some(back_off) if now.since(back_off.at()) <= FORGET_AFTER => {
+                back_off.again(now, SANDBOX_BASE, SANDBOX_MOST);
+            }
+            _ if attempt == 0 => {}
+            _ => self.sandbox = Some(BackOff::first(now, SANDBOX_BASE)),
+        }
+    }
+
     /// A start failed; the next may be tried at `until`.
     pub fn failed(&mut self, name: &str, until: Mono) {
-        self.0.entry(name.into()).or_default().failed_until = Some(until);
+        self.containers.entry(name.into()).or_default().failed_until = Some(until);
     }
 }
 

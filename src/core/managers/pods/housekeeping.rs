@@ -16,6 +16,7 @@ use crate::event::{DiskReply, KernelReply, Outcome, RpcError};
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::managers::cri::{self, answer};
 use crate::note::{Note, PodNote, RuntimeNote};
+use crate::planted::planted;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -235,6 +236,9 @@ impl Housekeeping {
 
     fn on_cgroups(&mut self, cx: &mut Cx<'_>, below: &str, outcome: Outcome) {
         let Outcome::Kernel(Ok(KernelReply::Names(names))) = outcome else { return };
+        if planted(8) {
+            return;
+        }
         for name in names {
             let Some(uid) = name.strip_prefix("pod") else { continue };
             let path = format!("{below}/{name}");

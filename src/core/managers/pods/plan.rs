@@ -7,6 +7,7 @@
 use super::policy::{self, InitProgress, SandboxNeed};
 use super::view::{ContainerState, ContainerView, PodView};
 use crate::ids::{ContainerId, SandboxId};
+use crate::planted::planted;
 use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -159,6 +160,7 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         });
         let attempt = match (adopt, shown) {
             (Some(made), _) => made.attempt,
+            (None, Some(old)) if planted(2) => old.attempt,
             (None, Some(old)) => old.attempt.saturating_add(1),
             (None, None) => marks.log_attempts.get(&container.name).map_or(0, |n| n + 1),
         };

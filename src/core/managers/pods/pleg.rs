@@ -17,6 +17,7 @@ use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::limits::{MESSAGE_BYTES_MAX, PLEG_UNHEALTHY_AFTER};
 use crate::managers::cri::{self, answer};
 use crate::note::{Note, PodNote, RuntimeNote};
+use crate::planted::planted;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -323,7 +324,10 @@ impl Pleg {
             Some(Shown { id: ContainerId::from(c.id), uid, state: state_of(c.state), within })
         });
         let rows = &mut cx.facts.pleg.containers;
-        let changed = merge(rows, shown, count, &self.gone, &mut self.take_whole);
+        let mut changed = merge(rows, shown, count, &self.gone, &mut self.take_whole);
+        if planted(1) {
+            changed.clear();
+        }
         self.inspect_all(cx, changed);
         true
     }
@@ -540,7 +544,7 @@ fn merge<I: Ord + Clone + AsRef<str>, S: PartialEq + Copy>(
         match rows.get_mut(&id) {
             Some(row) => {
                 row.seen = true;
-                if row.as_of >= count {
+                if row.as_of >= count && !planted(4) {
                     *stale |= row.state != state;
                 } else if row.state != state {
                     (row.state, row.as_of) = (state, count);
@@ -554,7 +558,7 @@ fn merge<I: Ord + Clone + AsRef<str>, S: PartialEq + Copy>(
         }
     }
     rows.retain(|_, row| {
-        let keep = row.seen || row.as_of >= count;
+        let keep = row.seen || (row.as_of >= count && !planted(4));
         *stale |= !row.seen && keep;
         if !keep {
             changed.insert(row.uid.clone());

@@ -14,6 +14,7 @@ use crate::event::{DiskReply, Fault, HelperReply, KernelReply, Outcome, PodReady
 use crate::ids::{ContainerId, PodUid, SandboxId, Token};
 use crate::managers::cri::{self, answer};
 use crate::note::{ImageFound, ImageNote, Note, RuntimeNote, Said, StepDone, StepError, StepNote};
+use crate::planted::planted;
 use crate::time::Span;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -216,7 +217,7 @@ impl Runtime {
     fn stop_sandboxes(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let within = cx.facts.settings().runtime_request_timeout;
         let Some(Job::Stop { open, sandboxes, error }) = self.jobs.get_mut(uid) else { return };
-        if !open.is_empty() {
+        if !open.is_empty() && !planted(9) {
             return;
         }
         if error.is_none() {

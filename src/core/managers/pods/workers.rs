@@ -25,6 +25,7 @@ use crate::facts::Facts;
 use crate::ids::PodUid;
 use crate::managers::containers::hash;
 use crate::note::{Note, PodNote, Said, StepDone, StepError, StepNote};
+use crate::planted::planted;
 use crate::rng::Rng;
 use crate::time::{Mono, Now, Span, Wall};
 use alloc::boxed::Box;
@@ -197,7 +198,8 @@ impl Worker {
             true => noted(),
             false => self.pod.spec.termination_grace_period_seconds,
         };
-        grace.unwrap_or(if self.orphan { 1 } else { GRACE_DEFAULT }).max(GRACE_LEAST)
+        let grace = grace.unwrap_or(if self.orphan { 1 } else { GRACE_DEFAULT });
+        grace.max(GRACE_LEAST) * if planted(3) { 2 } else { 1 }
     }
 }
 
@@ -310,7 +312,7 @@ impl Workers {
         }
         let mut workers = facts.workers.workers.values();
         let namesake = workers.any(|w| w.full_name() == (&*view.name, &*view.namespace));
-        if !(self.sources_ready || namesake) {
+        if !(self.sources_ready || namesake || planted(7)) {
             return;
         }
         let mut pod = Pod::default();
@@ -344,6 +346,7 @@ impl Workers {
         match worker.phase {
             Phase::Waiting => self.admit(cx, uid),
             Phase::Syncing => self.sync(cx, uid),
+            Phase::Terminating(_) if planted(5) && !worker.orphan => self.sync(cx, uid),
             Phase::Terminating(_) => self.stop(cx, uid),
             Phase::Cleaning(_) => self.step(cx, uid, Step::Clean),
             Phase::Ended(_) => {}
@@ -396,6 +399,10 @@ impl Workers {
             Plan::Finished => self.terminate(cx, uid, Why::Finished),
             Plan::Do(step) => self.start(cx, uid, step),
             Plan::Renew { stop, last: true } => self.step(cx, uid, stop),
+            Plan::Renew { .. } if worker.crashes.sandbox_hold(now.mono).is_some() => {
+                let until = worker.crashes.sandbox_hold(now.mono);
+                self.rest(cx, uid, until);
+            }
             Plan::Renew { stop, last: false } => {
                 let text = "Pod sandbox changed, it will be killed and re-created.";
                 self.said(cx, uid, false, "SandboxChanged", text.into());
@@ -426,6 +433,12 @@ impl Workers {
             return self.wake_at(cx, uid, at);
         }
         worker.network_said = false;
+        if let Step::RunSandbox { attempt } = &step {
+            if let Some(at) = worker.crashes.sandbox_hold(cx.now.mono) {
+                return self.wake_at(cx, uid, at);
+            }
+            worker.crashes.sandbox_made(*attempt, cx.now.mono);
+        }
         if let Step::StartContainer(start) = &step {
             let view = facts.pleg.view(uid);
             let exited = view.and_then(|v| v.container(&start.name));
