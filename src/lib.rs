@@ -1,3 +1,4 @@
-//! The shell: the only room with a clock, file descriptors, randomness and `unsafe`.
+//! Steplet, a Kubernetes node agent on one thread: the shell around the core, and the command line.
 
+pub mod cli;
 pub mod shell;

@@ -1,1 +1,5 @@
-fn main() {}
+//! The command line; see `cli`.
+
+fn main() {
+    std::process::exit(steplet::cli::main(std::env::args_os()));
+}

@@ -1,2 +1,14 @@
+//! The outside: clocks, descriptors, processes. The reactor turns what happens there into events.
+
+pub mod clock;
+pub mod crash;
+pub mod doors;
+pub mod log;
+pub mod mounts;
+pub mod reactor;
+#[cfg(test)]
+mod scratch;
 pub mod tape;
+pub mod turns;
+pub mod vault;
 pub mod yaml;

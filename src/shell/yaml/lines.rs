@@ -36,6 +36,41 @@ impl LineMap {
         }
     }
 
+    /// Every field path with its line, sorted by path; at most `most` of them, those of the upper levels first.
+    pub fn all(&self, most: usize) -> Vec<(String, u32)> {
+        let mut level = vec![(String::new(), &self.root)];
+        let mut all = Vec::new();
+        while !level.is_empty() && all.len() < most {
+            let mut next = Vec::new();
+            for (path, child) in &level {
+                // Aliases can make a level much longer than the text.
+                if next.len() >= most {
+                    break;
+                }
+                match &child.node.value {
+                    Value::Map(entries) => next.extend(entries.iter().map(|(key, child)| {
+                        let mut path = path.clone();
+                        push_key(&mut path, key);
+                        (path, child)
+                    })),
+                    Value::List(items) => {
+                        next.extend(items.iter().enumerate().map(|(at, child)| {
+                            let mut path = path.clone();
+                            push_index(&mut path, at);
+                            (path, child)
+                        }))
+                    }
+                    Value::Literal { .. } | Value::Text(_) => {}
+                }
+            }
+            all.extend(next.iter().map(|(path, child)| (path.clone(), child.mark.line)));
+            level = next;
+        }
+        all.truncate(most);
+        all.sort();
+        all
+    }
+
     /// As deep as the path leads, and whether that was all of it.
     fn walk(&self, path: &str) -> (&Child, bool) {
         let steps = if path.starts_with('/') { pointer(path) } else { field_path(path) };

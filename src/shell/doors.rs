@@ -1,0 +1,347 @@
+//! The doors between the core and the world: an effect goes out through one, and its answer comes back.
+
+mod disk;
+mod fetch;
+mod helper;
+mod kernel;
+mod manifests;
+mod pod_dirs;
+mod remove;
+mod rpc;
+mod signal;
+mod subpath;
+mod tail;
+pub mod work;
+
+pub use kernel::Kernel;
+pub use pod_dirs::make_dirs;
+
+use super::vault::Vault;
+use helper::Asker;
+use mio::Registry;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use steplet_core::effect::{Call, Effect};
+use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, SetAside};
+use steplet_core::ids::Token;
+use steplet_core::time::Mono;
+use work::Job;
+
+/// Which door a descriptor belongs to; in the low bits of its `mio::Token`, with the door's own index above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Signal,
+    Rpc,
+    Disk,
+    Helper,
+}
+
+const DOORS: [Door; 4] = [Door::Signal, Door::Rpc, Door::Disk, Door::Helper];
+const DOOR_BITS: u32 = 3;
+
+impl Door {
+    pub(crate) fn token(self, index: usize) -> mio::Token {
+        mio::Token(index << DOOR_BITS | self as usize)
+    }
+
+    fn of(token: mio::Token) -> (Door, usize) {
+        (DOORS[token.0 & ((1 << DOOR_BITS) - 1)], token.0 >> DOOR_BITS)
+    }
+}
+
+/// Events on their way to the core, in the order in which they were taken from the world.
+///
+/// It is the one place that keeps the promise of a token: exactly one Done for each call, and after a Cancel
+/// nothing.
+#[derive(Default)]
+pub struct Inbox {
+    events: VecDeque<Event>,
+    /// The calls without a Done in the core, and whether that Done lies in `events`.
+    open: BTreeMap<Token, bool>,
+}
+
+impl Inbox {
+    pub fn push(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    pub fn done(&mut self, token: Token, outcome: Outcome) {
+        let Some(answered) = self.open.get_mut(&token) else { return };
+        assert!(!*answered, "call {} ended twice", token.0);
+        *answered = true;
+        self.events.push_back(Event::Done { token, outcome });
+    }
+
+    pub fn item(&mut self, token: Token, item: Item) {
+        if let Some(answered) = self.open.get(&token) {
+            assert!(!*answered, "call {} goes on after its end", token.0);
+            self.events.push_back(Event::Item { token, item });
+        }
+    }
+
+    fn open(&mut self, token: Token) {
+        let fresh = self.open.insert(token, false).is_none();
+        assert!(fresh, "the core used token {} twice", token.0);
+    }
+
+    fn take(&mut self) -> Option<Event> {
+        loop {
+            let event = self.events.pop_front()?;
+            match &event {
+                Event::Done { token, .. } if self.open.remove(token).is_none() => {}
+                Event::Item { token, .. } if !self.open.contains_key(token) => {}
+                _ => return Some(event),
+            }
+        }
+    }
+}
+
+/// What the doors must know of the outside.
+#[derive(Clone, Debug)]
+pub struct Outside {
+    /// The sockets of `containerRuntimeEndpoint` and `imageServiceEndpoint`.
+    pub runtime: PathBuf,
+    pub images: PathBuf,
+    /// The program that helper processes run: this one, except in tests.
+    pub program: PathBuf,
+    /// As in `Boot`.
+    pub set_aside: Vec<SetAside>,
+}
+
+impl Outside {
+    /// With the runtime's socket for both services.
+    pub fn of(runtime: impl Into<PathBuf>) -> Outside {
+        let runtime = runtime.into();
+        let images = runtime.clone();
+        Outside { runtime, images, program: "/proc/self/exe".into(), set_aside: Vec::new() }
+    }
+}
+
+/// How long the reading of manifests may go on in one turn.
+const SCAN_PER_TURN: Duration = Duration::from_millis(3);
+
+pub struct Doors {
+    inbox: Inbox,
+    vault: Vault,
+    signal: signal::Signals,
+    rpc: rpc::Rpc,
+    disk: disk::Disk,
+    kernel: kernel::Kernel,
+    helpers: helper::Helpers,
+}
+
+impl Doors {
+    pub fn new(registry: &Registry, outside: Outside, vault: Vault) -> io::Result<Doors> {
+        Ok(Doors {
+            inbox: Inbox::default(),
+            vault,
+            signal: signal::Signals::new(registry)?,
+            rpc: rpc::Rpc::new(registry.try_clone()?, &outside.runtime, &outside.images),
+            disk: disk::Disk::new(registry.try_clone()?, outside.set_aside),
+            kernel: kernel::Kernel::new(),
+            helpers: helper::Helpers::new(registry.try_clone()?, outside.program),
+        })
+    }
+
+    /// The next event for the core, in the order taken.
+    pub fn take(&mut self) -> Option<Event> {
+        self.inbox.take()
+    }
+
+    /// An event that the shell itself makes.
+    pub fn push(&mut self, event: Event) {
+        self.inbox.push(event);
+    }
+
+    /// A descriptor is ready.
+    pub fn ready(&mut self, event: &mio::event::Event, now: Mono) {
+        let (door, index) = Door::of(event.token());
+        match door {
+            Door::Signal => self.signal.ready(&mut self.inbox),
+            Door::Rpc => self.rpc.ready(index, event, now, &mut self.inbox),
+            Door::Disk => self.disk.ready(&mut self.inbox),
+            Door::Helper => self.helpers.ready(index, now),
+        }
+    }
+
+    /// When a door wants `tend` to be called.
+    pub fn deadline(&self) -> Option<Mono> {
+        self.rpc.deadline().into_iter().chain(self.helpers.deadline()).min()
+    }
+
+    /// Whether something can be done at once, without waiting for a descriptor.
+    pub fn busy(&self) -> bool {
+        !self.inbox.events.is_empty() || self.rpc.busy() || self.disk.busy()
+    }
+
+    /// What is to be done after the descriptors: ended processes, calls whose time is up, manifests to read.
+    pub fn tend(&mut self, now: Mono) {
+        if self.signal.take_child_ended() {
+            self.helpers.reap();
+        }
+        self.rpc.expire(now, &mut self.inbox);
+        self.helpers.expire(now);
+        let started = Instant::now();
+        while self.disk.busy() && started.elapsed() < SCAN_PER_TURN {
+            if let Some((token, file, job)) = self.disk.read_one(&mut self.inbox) {
+                self.helpers.submit(Asker::Scan(token, file), job, now);
+            }
+        }
+        self.hand_on_answers();
+    }
+
+    /// Writes out what the effects of this turn have left in buffers: one write for many calls.
+    pub fn flush(&mut self, now: Mono) {
+        self.rpc.flush(now, &mut self.inbox);
+        self.hand_on_answers();
+    }
+
+    /// Carries out an effect. `Exit` is the loop's own affair.
+    pub fn carry_out(&mut self, effect: Effect, now: Mono) {
+        match effect {
+            Effect::Call { token, call } => {
+                self.inbox.open(token);
+                self.call(token, call, now);
+            }
+            Effect::Cancel(token) => self.cancel(token),
+            Effect::Reply { request, .. }
+            | Effect::SendLog { request, .. }
+            | Effect::EndLog { request } => {
+                log::error!("no listener knows request {}", request.0);
+            }
+            Effect::Exit(_) => unreachable!("the loop ends itself"),
+        }
+    }
+
+    /// Something for a helper that nobody waits for.
+    pub fn help(&mut self, job: Job, now: Mono) {
+        self.helpers.submit(Asker::Shell, job, now);
+    }
+
+    fn call(&mut self, token: Token, call: Call, now: Mono) {
+        match call {
+            Call::Rpc(rpc) => self.rpc.call(token, rpc, now, &mut self.inbox),
+            Call::Disk(op) => {
+                if let disk::Next::Helper(job) = self.disk.call(token, op, &mut self.inbox) {
+                    self.helpers.submit(Asker::Core(token), job, now);
+                }
+            }
+            Call::Kernel(op) if self.kernel.may_reclaim(&op) => {
+                self.helpers.submit(Asker::Core(token), Job::Kernel(op), now);
+            }
+            Call::Kernel(op) => self.inbox.done(token, Outcome::Kernel(self.kernel.apply(&op))),
+            Call::Helper(op) => {
+                let mut job = Job::of(op);
+                if let Job::FetchManifest { headers, .. } = &mut job {
+                    for (_, value) in headers {
+                        *value = self.vault.open(value).to_owned();
+                    }
+                }
+                self.helpers.submit(Asker::Core(token), job, now);
+            }
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        match self.inbox.open.remove(&token) {
+            None => {}
+            Some(false) => {
+                self.rpc.cancel(token);
+                self.disk.cancel(token);
+                self.helpers.cancel(token);
+            }
+            // The answer lies in the inbox and is thrown away: whoever compares with what the core has seen
+            // last must not count it.
+            Some(true) => {
+                self.rpc.forget_lists();
+                self.helpers.forget_fetched();
+                self.disk.forget_known();
+            }
+        }
+    }
+
+    fn hand_on_answers(&mut self) {
+        while let Some((asker, outcome)) = self.helpers.take_answer() {
+            match asker {
+                Asker::Core(token) => self.inbox.done(token, outcome),
+                Asker::Scan(token, file) => {
+                    self.disk.loaded_away(token, file, outcome, &mut self.inbox);
+                }
+                Asker::Shell => {
+                    if let Outcome::Helper(Err(fault)) = outcome {
+                        log::warn!("{}", fault.message);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An error of the system with what was tried, in the words of `what: reason`.
+pub(crate) fn fault(what: impl std::fmt::Display, error: &io::Error) -> Fault {
+    let kind = match error.raw_os_error() {
+        Some(libc::ENOENT) => FaultKind::NotFound,
+        Some(libc::ENOSPC | libc::EDQUOT) => FaultKind::NoSpace,
+        Some(libc::EROFS) => FaultKind::ReadOnly,
+        Some(libc::EACCES | libc::EPERM) => FaultKind::Denied,
+        Some(libc::EBUSY | libc::ENOTEMPTY | libc::EMFILE | libc::ENFILE) => FaultKind::Busy,
+        Some(libc::ETIMEDOUT) => FaultKind::TimedOut,
+        Some(libc::EINVAL | libc::ENOTDIR | libc::ELOOP | libc::ENAMETOOLONG) => FaultKind::Invalid,
+        _ => FaultKind::Other,
+    };
+    Fault { kind, message: format!("{what}: {}", reason(error)) }
+}
+
+/// The system's own words, without the number that the standard library adds.
+pub(crate) fn reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(token: u64) -> Event {
+        Event::Done { token: Token(token), outcome: Outcome::Same }
+    }
+
+    #[test]
+    fn a_token_has_one_end_and_none_after_a_cancel() {
+        let mut inbox = Inbox::default();
+        (1..=3).for_each(|n| inbox.open(Token(n)));
+        inbox.done(Token(2), Outcome::Same);
+        inbox.item(Token(1), Item::PathChanged);
+        inbox.done(Token(1), Outcome::Same);
+        inbox.item(Token(3), Item::PathChanged);
+        // Cancelled: with its answer in the inbox, and before it.
+        inbox.open.remove(&Token(1));
+        inbox.open.remove(&Token(3));
+        inbox.done(Token(3), Outcome::Same);
+        assert_eq!(inbox.take(), Some(done(2)));
+        assert_eq!(inbox.take(), None);
+        assert!(inbox.open.is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "call 1 ended twice")]
+    fn two_ends_are_a_bug() {
+        let mut inbox = Inbox::default();
+        inbox.open(Token(1));
+        inbox.done(Token(1), Outcome::Same);
+        inbox.done(Token(1), Outcome::Same);
+    }
+
+    #[test]
+    fn tokens_of_descriptors() {
+        for door in DOORS {
+            for index in [0, 1, 1000] {
+                assert_eq!(Door::of(door.token(index)), (door, index));
+            }
+        }
+    }
+}

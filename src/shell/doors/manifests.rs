@@ -1,0 +1,228 @@
+//! Manifests: which files there are, what is in them, and whether that is new.
+//!
+//! Upstream: pkg/kubelet/config/file_linux.go, common.go (v1.36); contract 5.1.
+
+use super::pod_dirs::open_regular;
+use super::{fault, reason};
+use crate::shell::crash;
+use crate::shell::yaml::{self, Limits};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use steplet_core::event::{Fault, Manifest, ManifestError, ManifestJson, SetAside};
+
+/// Files of one directory.
+const FILES_MAX: usize = 1000;
+/// What is read and understood on the thread: a few milliseconds' work at most. `Limits::FILE` holds for all
+/// else, and a helper does it.
+const QUICK: Limits = Limits { bytes: 16 * 1024, values: 2_000, ..Limits::FILE };
+/// Field paths whose line the core is told.
+const LINES_MAX: usize = 10_000;
+
+/// The manifests at a path, which is a file or a directory: names in order, each with where it lies. `None`
+/// when there is nothing at the path.
+pub fn list(path: &Path) -> Result<Option<Vec<(String, PathBuf)>>, Fault> {
+    let at = |error: io::Error| fault(format_args!("cannot read {}", path.display()), &error);
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            return Ok(Some(vec![(name.to_string_lossy().into_owned(), path.to_owned())]));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(at(error)),
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') {
+            files.push((name, entry.path()));
+        }
+    }
+    files.sort();
+    if files.len() > FILES_MAX {
+        log::warn!("{} holds more than {FILES_MAX} files: the rest is left out", path.display());
+        files.truncate(FILES_MAX);
+    }
+    Ok(Some(files))
+}
+
+/// What became of one file.
+#[derive(Debug, PartialEq)]
+pub enum Loaded {
+    /// It has the digest that was known.
+    Same,
+    New(Box<Manifest>),
+    /// It is gone again, or it is a directory.
+    Not,
+    /// It takes too long for the thread.
+    Long,
+}
+
+/// Reads one file on the thread, unless it is long or strange. What was set aside is not decoded.
+pub fn load_quickly(name: &str, path: &Path, known: Option<u64>, aside: &[SetAside]) -> Loaded {
+    let bytes = match read(path, QUICK.bytes as u64) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Loaded::Long,
+        Err(error) => return unreadable(name, path, &error, known),
+    };
+    let digest = digest(&bytes);
+    if known == Some(digest) {
+        return Loaded::Same;
+    }
+    if aside.iter().any(|aside| aside.name == name && aside.digest == digest) {
+        let message = "it is set aside: it brought this program down three times".to_owned();
+        return new(name, digest, Err(ManifestError { line: 0, message }));
+    }
+    match crash::suspect(name, digest, || decode(name, &bytes, QUICK)) {
+        Ok(content) => new(name, digest, Ok(content)),
+        // Wrong, or more than it looks: a few aliases can stand for a million values.
+        Err(_) => Loaded::Long,
+    }
+}
+
+/// Reads one file, whatever time it takes: for a helper.
+pub fn load(name: &str, path: &Path, known: Option<u64>) -> Loaded {
+    match read(path, Limits::FILE.bytes as u64) {
+        Ok(Some(bytes)) => understand(name, &bytes, known),
+        Ok(None) => {
+            let error = io::Error::other(format!("it is larger than {} bytes", Limits::FILE.bytes));
+            unreadable(name, path, &error, known)
+        }
+        Err(error) => unreadable(name, path, &error, known),
+    }
+}
+
+/// Turns the bytes of a manifest into JSON, unless they are known.
+pub fn understand(name: &str, bytes: &[u8], known: Option<u64>) -> Loaded {
+    let digest = digest(bytes);
+    if known == Some(digest) {
+        return Loaded::Same;
+    }
+    new(name, digest, decode(name, bytes, Limits::FILE))
+}
+
+fn unreadable(name: &str, path: &Path, error: &io::Error, known: Option<u64>) -> Loaded {
+    if error.kind() == ErrorKind::NotFound || path.is_dir() {
+        return Loaded::Not;
+    }
+    let message = format!("cannot be read: {}", reason(error));
+    // So that the same trouble is told once.
+    let digest = digest(message.as_bytes());
+    if known == Some(digest) {
+        return Loaded::Same;
+    }
+    new(name, digest, Err(ManifestError { line: 0, message }))
+}
+
+fn new(name: &str, digest: u64, content: Result<ManifestJson, ManifestError>) -> Loaded {
+    Loaded::New(Box::new(Manifest { name: name.to_owned(), digest, content }))
+}
+
+/// `None`: longer than `most`.
+fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
+}
+
+fn decode(name: &str, bytes: &[u8], limits: Limits) -> Result<ManifestJson, ManifestError> {
+    let document = yaml::to_json(bytes, limits)
+        .map_err(|error| ManifestError { line: error.line, message: error.what })?;
+    for duplicate in &document.duplicates {
+        let line = duplicate.mark.line;
+        log::warn!("{name}: line {line}: {} is given twice, the last one counts", duplicate.path);
+    }
+    let lines = document.lines.all(LINES_MAX);
+    Ok(ManifestJson { json: Bytes::from(document.json), lines })
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let hash = Sha256::digest(bytes);
+    u64::from_le_bytes(hash[..8].try_into().expect("eight bytes of thirty-two"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::scratch::Scratch;
+
+    #[test]
+    fn only_files_that_count_are_listed() {
+        let scratch = Scratch::new("manifests");
+        let dir = scratch.path();
+        for name in ["b.yaml", "a.json", ".hidden.yaml", "no-suffix"] {
+            fs::write(dir.join(name), "{}").unwrap();
+        }
+        let names = |path: &Path| {
+            let listed = list(path).unwrap();
+            listed.map(|files| files.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(dir).unwrap(), ["a.json", "b.yaml", "no-suffix"]);
+        assert_eq!(names(&dir.join("b.yaml")).unwrap(), ["b.yaml"]);
+        assert_eq!(names(&dir.join("gone")), None);
+    }
+
+    fn manifest(loaded: Loaded) -> Manifest {
+        match loaded {
+            Loaded::New(manifest) => *manifest,
+            other => panic!("not new but {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_short_file_is_read_quickly() {
+        let scratch = Scratch::new("manifests");
+        let path = scratch.path().join("pod.yaml");
+        let quickly = |known, aside: &[SetAside]| load_quickly("pod.yaml", &path, known, aside);
+        assert_eq!(quickly(None, &[]), Loaded::Not);
+        fs::write(&path, "kind: Pod\nspec:\n  containers:\n  - name: a\n").unwrap();
+        let seen = manifest(quickly(None, &[]));
+        let content = seen.content.unwrap();
+        assert_eq!(content.json, r#"{"kind":"Pod","spec":{"containers":[{"name":"a"}]}}"#);
+        let lines = [
+            ("kind", 1),
+            ("spec", 2),
+            ("spec.containers", 3),
+            ("spec.containers[0]", 4),
+            ("spec.containers[0].name", 4),
+        ];
+        assert_eq!(content.lines, lines.map(|(path, line)| (path.to_owned(), line)));
+        assert_eq!(quickly(Some(seen.digest), &[]), Loaded::Same);
+        let aside = SetAside { name: "pod.yaml".into(), digest: seen.digest };
+        let error = manifest(quickly(None, &[aside])).content.unwrap_err();
+        assert!(error.message.contains("set aside"), "{error:?}");
+        fs::write(&path, "kind: [Pod\n").unwrap();
+        assert_eq!(quickly(Some(seen.digest), &[]), Loaded::Long);
+        assert!(manifest(load("pod.yaml", &path, None)).content.unwrap_err().line >= 1);
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(quickly(None, &[]), Loaded::Not);
+    }
+
+    #[test]
+    fn long_and_strange_files() {
+        let scratch = Scratch::new("manifests");
+        let path = scratch.path().join("pod.yaml");
+        let quickly = || load_quickly("pod.yaml", &path, None, &[]);
+        fs::write(&path, format!("a: 1\n{}", "#".repeat(QUICK.bytes))).unwrap();
+        assert_eq!(quickly(), Loaded::Long);
+        assert_eq!(manifest(load("pod.yaml", &path, None)).content.unwrap().json, r#"{"a":1}"#);
+        let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n\
+                    c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n";
+        fs::write(&path, bomb).unwrap();
+        assert_eq!(quickly(), Loaded::Long);
+        fs::File::create(&path).unwrap().set_len(Limits::FILE.bytes as u64 + 1).unwrap();
+        let large = manifest(load("pod.yaml", &path, None));
+        let want = "cannot be read: it is larger than 10485760 bytes";
+        assert_eq!(large.content.unwrap_err().message, want);
+        assert_eq!(load("pod.yaml", &path, Some(large.digest)), Loaded::Same);
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = manifest(quickly()).content.unwrap_err();
+        assert_eq!(error.message, "cannot be read: not a regular file");
+    }
+}

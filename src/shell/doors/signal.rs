@@ -1,0 +1,52 @@
+//! Signals as events: SIGTERM and SIGINT end the agent, SIGCHLD tells that a helper has ended.
+
+use super::{Door, Inbox};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use steplet_core::event;
+
+pub struct Signals {
+    descriptor: SignalFd,
+    child_ended: bool,
+}
+
+impl Signals {
+    /// Blocks the signals, so that they come through the descriptor only. A program that is started later
+    /// begins with none blocked: the standard library sees to that.
+    pub fn new(registry: &Registry) -> io::Result<Signals> {
+        let mut mask = SigSet::empty();
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD] {
+            mask.add(signal);
+        }
+        mask.thread_block()?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let descriptor = SignalFd::with_flags(&mask, flags)?;
+        let raw = descriptor.as_fd().as_raw_fd();
+        registry.register(&mut SourceFd(&raw), Door::Signal.token(0), Interest::READABLE)?;
+        Ok(Signals { descriptor, child_ended: false })
+    }
+
+    pub fn ready(&mut self, inbox: &mut Inbox) {
+        loop {
+            match self.descriptor.read_signal() {
+                Ok(Some(info)) => match info.ssi_signo.cast_signed() {
+                    libc::SIGTERM => inbox.push(event::Event::Signal(event::Signal::Terminate)),
+                    libc::SIGINT => inbox.push(event::Event::Signal(event::Signal::Interrupt)),
+                    _ => self.child_ended = true,
+                },
+                Ok(None) => return,
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return log::error!("Cannot read signals: {error}"),
+            }
+        }
+    }
+
+    /// Whether a child has ended since the last time this was asked.
+    pub fn take_child_ended(&mut self) -> bool {
+        std::mem::take(&mut self.child_ended)
+    }
+}

@@ -1,0 +1,184 @@
+//! What a helper process does: one job after another, each of which may hang.
+//!
+//! Jobs and answers go over a socket: four bytes of length, lowest first, then postcard.
+
+use super::manifests::{self, Loaded};
+use super::{fetch, kernel, pod_dirs, remove};
+use crate::shell::tape::TapeJob;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use steplet_core::effect::{ContainerFiles, HelperOp, KernelOp, PodSetup};
+use steplet_core::event::{DiskReply, Fault, FaultKind, HelperReply, Outcome};
+
+/// Bytes of one job or answer: a manifest of 10 MiB can grow fourfold in its canonical form.
+pub const FRAME_MAX: usize = 64 << 20;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Job {
+    SetUpPod(Box<PodSetup>),
+    TearDownPod {
+        pod_dir: String,
+    },
+    RemoveTree {
+        path: String,
+    },
+    FetchManifest {
+        url: String,
+        headers: Vec<(String, String)>,
+        known: Option<u64>,
+    },
+    PrepareContainer(Box<ContainerFiles>),
+    LoadManifest {
+        name: String,
+        path: String,
+        known: Option<u64>,
+    },
+    /// A write to a cgroup that can make the kernel reclaim memory first.
+    Kernel(KernelOp),
+    Tape(TapeJob),
+}
+
+impl Job {
+    pub fn of(op: HelperOp) -> Job {
+        match op {
+            HelperOp::SetUpPod(setup) => Job::SetUpPod(setup),
+            HelperOp::TearDownPod { pod_dir } => Job::TearDownPod { pod_dir },
+            HelperOp::RemoveTree { path } => Job::RemoveTree { path },
+            HelperOp::FetchManifest { url, headers } => {
+                Job::FetchManifest { url, headers, known: None }
+            }
+        }
+    }
+
+    /// Jobs on the same thing are done one after the other, so that a hung one holds up its own kind only.
+    pub fn subject(&self) -> Option<&str> {
+        match self {
+            Job::SetUpPod(setup) => Some(&setup.pod_dir),
+            Job::TearDownPod { pod_dir } => Some(pod_dir),
+            Job::RemoveTree { path } | Job::LoadManifest { path, .. } => Some(path),
+            Job::FetchManifest { url, .. } => Some(url),
+            Job::PrepareContainer(files) => files.subpaths.first().map(|sub| &*sub.volume),
+            Job::Kernel(_) => Some("cgroup"),
+            Job::Tape(_) => Some("tape"),
+        }
+    }
+
+    /// In messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Job::SetUpPod(_) => "set up the pod's directories",
+            Job::TearDownPod { .. } => "remove the pod's directories",
+            Job::RemoveTree { .. } => "remove a directory",
+            Job::FetchManifest { .. } => "fetch a manifest",
+            Job::PrepareContainer(_) => "make the container's files",
+            Job::LoadManifest { .. } => "read a manifest",
+            Job::Kernel(_) => "write to a cgroup",
+            Job::Tape(_) => "tend the tape",
+        }
+    }
+
+    /// The outcome of the job when it was not even done.
+    pub fn failed(&self, fault: Fault) -> Outcome {
+        match self {
+            Job::PrepareContainer(_) => Outcome::Disk(Err(fault)),
+            Job::Kernel(_) => Outcome::Kernel(Err(fault)),
+            Job::SetUpPod(_)
+            | Job::TearDownPod { .. }
+            | Job::RemoveTree { .. }
+            | Job::FetchManifest { .. }
+            | Job::LoadManifest { .. }
+            | Job::Tape(_) => Outcome::Helper(Err(fault)),
+        }
+    }
+
+    /// Does the job in this process.
+    pub fn run(self) -> Outcome {
+        let helper =
+            |result: Result<(), Fault>| Outcome::Helper(result.map(|()| HelperReply::Done));
+        match self {
+            Job::SetUpPod(setup) => {
+                Outcome::Helper(pod_dirs::set_up(&setup).map(HelperReply::PodReady))
+            }
+            Job::TearDownPod { pod_dir } => helper(remove::tear_down(Path::new(&pod_dir))),
+            Job::RemoveTree { path } => helper(remove::remove_tree(Path::new(&path))),
+            Job::FetchManifest { url, headers, known } => match fetch::fetch(&url, &headers) {
+                Ok(bytes) => answer(manifests::understand(&url, &bytes, known)),
+                Err(fault) => Outcome::Helper(Err(fault)),
+            },
+            Job::PrepareContainer(files) => {
+                Outcome::Disk(pod_dirs::prepare_container(&files).map(|()| DiskReply::Done))
+            }
+            Job::LoadManifest { name, path, known } => {
+                answer(manifests::load(&name, Path::new(&path), known))
+            }
+            Job::Kernel(op) => Outcome::Kernel(kernel::Kernel::new().apply(&op)),
+            Job::Tape(job) => helper(job.run().map_err(|error| super::fault("tape", &error))),
+        }
+    }
+}
+
+fn answer(loaded: Loaded) -> Outcome {
+    match loaded {
+        Loaded::Same => Outcome::Same,
+        Loaded::New(manifest) => Outcome::Helper(Ok(HelperReply::Manifest(manifest))),
+        Loaded::Not | Loaded::Long => Outcome::Helper(Ok(HelperReply::Done)),
+    }
+}
+
+/// The `steplet helper` process: answers jobs on its standard input, a socket, until the agent closes it.
+/// `parent` is the process id of the agent. Returns the exit status.
+pub fn serve(parent: u32) -> i32 {
+    // Ends with the agent even while it hangs in a system call that can be interrupted.
+    let tied = prctl::set_pdeathsig(Signal::SIGKILL);
+    if tied.is_err() || std::os::unix::process::parent_id() != parent {
+        return 1;
+    }
+    let _ = prctl::set_name(c"steplet-helper");
+    match serve_jobs() {
+        Ok(()) => 0,
+        Err(error) => {
+            log::error!("helper: {error}");
+            1
+        }
+    }
+}
+
+fn serve_jobs() -> io::Result<()> {
+    use std::os::fd::AsFd;
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    while let Some(frame) = read_frame(&mut socket)? {
+        let job: Job = postcard::from_bytes(&frame).map_err(io::Error::other)?;
+        socket.write_all(&encode(&job.run()))?;
+    }
+    Ok(())
+}
+
+/// `None` at the end of the stream.
+fn read_frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    let mut frame = Vec::new();
+    from.take(length as u64).read_to_end(&mut frame)?;
+    if frame.len() < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Some(frame)) }
+}
+
+/// A job or an answer with its length before it. One that is too long becomes an answer that says so.
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    let frame = postcard::to_extend(message, vec![0; 4]).expect("plain data always encodes");
+    if frame.len() - 4 > FRAME_MAX {
+        let message = format!("the answer is larger than {FRAME_MAX} bytes");
+        return encode(&Outcome::Helper(Err(Fault { kind: FaultKind::Invalid, message })));
+    }
+    let mut frame = frame;
+    let length = (frame.len() - 4) as u32;
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    frame
+}

@@ -1,0 +1,258 @@
+//! The loop: wait, read the doors, step the core, carry out what it wants. The only `mio::Poll`.
+
+use super::clock::{self, Clock};
+use super::crash;
+use super::doors::work::Job;
+use super::doors::{Doors, Outside};
+use super::tape::{Recorder, Taped, call_name};
+use super::turns::Turns;
+use super::vault::Vault;
+use mio::{Events, Poll};
+use std::borrow::Cow;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use steplet_core::Core;
+use steplet_core::effect::Effect;
+use steplet_core::event::{Boot, Event, Item, Outcome, Signal};
+use steplet_core::time::{Mono, Now};
+
+/// Descriptors looked at in one turn; the rest is ready in the next one.
+const READY_PER_TURN: usize = 128;
+/// How long a turn goes on to the next event, so that none takes much longer than its longest step.
+const STEPS_PER_TURN: Duration = Duration::from_millis(4);
+/// A turn that took longer is told to people.
+const LONG_TURN: Duration = Duration::from_millis(10);
+
+/// Sees the core after each turn that changed it: the live table of `steplet run`.
+pub type Watcher = Box<dyn FnMut(&Core, Now)>;
+
+pub struct Reactor {
+    poll: Poll,
+    ready: Events,
+    clock: Clock,
+    taped: Taped,
+    doors: Doors,
+    turns: Turns,
+    watcher: Option<Watcher>,
+    /// When to ask the core to end as if by Ctrl-C.
+    stop_at: Option<Mono>,
+    exit: Option<i32>,
+    slowest: Slowest,
+}
+
+/// What took longest in a turn.
+#[derive(Default)]
+struct Slowest {
+    took: Duration,
+    what: Cow<'static, str>,
+}
+
+impl Reactor {
+    /// A reactor with a core that has seen nothing. Errors: the process has no descriptors left.
+    pub fn new(outside: Outside, vault: Vault) -> io::Result<Reactor> {
+        let poll = Poll::new()?;
+        let doors = Doors::new(poll.registry(), outside, vault)?;
+        Ok(Reactor {
+            poll,
+            ready: Events::with_capacity(READY_PER_TURN),
+            clock: Clock::new(),
+            taped: Taped::new(Core::new(), None),
+            doors,
+            turns: Turns::new(),
+            watcher: None,
+            stop_at: None,
+            exit: None,
+            slowest: Slowest::default(),
+        })
+    }
+
+    /// Records the run in `dir`, within `max_bytes`. Before the first turn.
+    pub fn record(&mut self, dir: &Path, max_bytes: u64, seed: u64) {
+        let now = self.clock.now();
+        let recorder = Recorder::open(dir, max_bytes, seed, now, self.taped.core());
+        self.taped.recorder = Some(recorder);
+    }
+
+    pub fn watch(&mut self, watcher: Watcher) {
+        self.watcher = Some(watcher);
+    }
+
+    /// Ends the run after a while, as if by Ctrl-C.
+    pub fn stop_after(&mut self, span: Duration) {
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.stop_at = Some(Mono(clock::mono().0.saturating_add(span)));
+    }
+
+    pub fn core(&self) -> &Core {
+        self.taped.core()
+    }
+
+    pub fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    /// Runs until the core wants to leave. Returns the exit status.
+    ///
+    /// Errors: waiting itself failed, which nothing can be done about.
+    pub fn run(&mut self, boot: Boot) -> io::Result<i32> {
+        self.start(boot);
+        while self.exit.is_none() {
+            self.turn()?;
+        }
+        Ok(self.stop())
+    }
+
+    /// The first step.
+    pub fn start(&mut self, boot: Boot) {
+        self.step(Event::Boot(Box::new(boot)));
+        self.doors.flush(clock::mono());
+    }
+
+    /// The status that the core wants to leave with.
+    pub fn exit(&self) -> Option<i32> {
+        self.exit
+    }
+
+    /// Brings the tape to its end.
+    pub fn stop(&mut self) -> i32 {
+        if let Some(recorder) = &mut self.taped.recorder {
+            recorder.flush(self.clock.now());
+        }
+        log::info!("The loop is over after {} steps: {}", self.taped.steps(), self.turns);
+        self.exit.unwrap_or_default()
+    }
+
+    /// Waits for something to happen, and sees to all that did.
+    pub fn turn(&mut self) -> io::Result<()> {
+        let timeout = self.timeout();
+        match self.poll.poll(&mut self.ready, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.ready.clear(),
+            other => other?,
+        }
+        let started = Instant::now();
+        self.slowest = Slowest::default();
+        self.clock.look();
+        let now = clock::mono();
+        for event in &self.ready {
+            self.doors.ready(event, now);
+        }
+        self.doors.tend(now);
+        if self.stop_at.is_some_and(|at| at <= now) {
+            self.stop_at = None;
+            self.doors.push(Event::Signal(Signal::Interrupt));
+        }
+        self.note(started, || "reading the doors".into());
+        let steps = self.steps(started);
+        let flushing = Instant::now();
+        self.doors.flush(clock::mono());
+        for job in self.taped.recorder.as_mut().map(Recorder::jobs).unwrap_or_default() {
+            self.doors.help(Job::Tape(job), now);
+        }
+        if steps > 0
+            && let Some(watcher) = &mut self.watcher
+        {
+            watcher(self.taped.core(), self.clock.now());
+        }
+        self.note(flushing, || "writing out".into());
+        self.end_turn(started.elapsed(), steps);
+        Ok(())
+    }
+
+    /// Steps through what has come, and then through the time that has passed.
+    fn steps(&mut self, started: Instant) -> usize {
+        let mut steps = 0;
+        while self.exit.is_none()
+            && started.elapsed() < STEPS_PER_TURN
+            && let Some(event) = self.doors.take()
+        {
+            self.step(event);
+            steps += 1;
+        }
+        let due = self.taped.core().deadline().is_some_and(|at| at <= self.clock.now().mono);
+        if due && self.exit.is_none() {
+            self.step(Event::Tick);
+            steps += 1;
+        }
+        steps
+    }
+
+    fn step(&mut self, event: Event) {
+        let started = Instant::now();
+        let now = self.clock.now();
+        let name = name_of(&event);
+        let suspect = crash::manifest_of(&event).map(|m| (m.name.clone(), m.digest));
+        let taped = &mut self.taped;
+        let effects = match suspect {
+            Some((name, digest)) => crash::suspect(&name, digest, || taped.step(now, event)),
+            None => taped.step(now, event),
+        };
+        self.note(started, || format!("the step for {name}").into());
+        for effect in effects {
+            if let Effect::Exit(status) = effect {
+                self.exit = Some(status);
+                continue;
+            }
+            let started = Instant::now();
+            let name = effect_name(&effect);
+            self.doors.carry_out(effect, now.mono);
+            self.note(started, || name);
+        }
+    }
+
+    /// How long to wait: until the core or a door wants something, rounded up to a millisecond by the system.
+    fn timeout(&self) -> Option<Duration> {
+        if self.doors.busy() {
+            return Some(Duration::ZERO);
+        }
+        let wanted = [self.taped.core().deadline(), self.doors.deadline(), self.stop_at];
+        let next = wanted.into_iter().flatten().min()?;
+        Some(Duration::from_nanos(next.since(clock::mono()).0))
+    }
+
+    fn note(&mut self, started: Instant, what: impl FnOnce() -> Cow<'static, str>) {
+        let took = started.elapsed();
+        if took > self.slowest.took {
+            self.slowest = Slowest { took, what: what() };
+        }
+    }
+
+    fn end_turn(&mut self, took: Duration, steps: usize) {
+        self.turns.add(took);
+        if took > LONG_TURN {
+            let (ms, part) = (took.as_millis(), self.slowest.took.as_millis());
+            let what = &self.slowest.what;
+            log::warn!("A turn of the loop took {ms} ms for {steps} steps, {part} ms of it {what}");
+        }
+    }
+}
+
+fn effect_name(effect: &Effect) -> Cow<'static, str> {
+    match effect {
+        Effect::Call { call, .. } => call_name(call),
+        Effect::Cancel(_) => "Cancel".into(),
+        Effect::Reply { .. } => "Reply".into(),
+        Effect::SendLog { .. } => "SendLog".into(),
+        Effect::EndLog { .. } => "EndLog".into(),
+        Effect::Exit(_) => "Exit".into(),
+    }
+}
+
+fn name_of(event: &Event) -> &'static str {
+    match event {
+        Event::Boot(_) => "Boot",
+        Event::Tick => "Tick",
+        Event::Done { outcome, .. } => match outcome {
+            Outcome::Same => "an unchanged answer",
+            Outcome::Rpc(_) => "an answer of the runtime",
+            Outcome::Disk(_) => "an answer of the disk",
+            Outcome::Kernel(_) => "an answer of the kernel",
+            Outcome::Helper(_) => "an answer of a helper",
+        },
+        Event::Item { item: Item::Manifest(_), .. } => "a manifest",
+        Event::Item { item: Item::PathChanged, .. } => "a changed path",
+        Event::Request(_) => "a request",
+        Event::Gone { .. } => "a client that left",
+        Event::Signal(_) => "a signal",
+    }
+}
