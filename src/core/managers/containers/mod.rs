@@ -4,6 +4,7 @@
 //! Upstream: pkg/kubelet/kuberuntime, v1.36; contract.md 5.9, 5.10, 6.2 to 6.5 and 7.
 
 pub mod cgroups;
+pub mod config;
 pub mod dns;
 pub mod env;
 pub mod hash;
@@ -13,7 +14,9 @@ pub mod pod_resources;
 pub mod resources;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod sandbox;
 pub mod security;
+pub mod volumes;
 
 use alloc::string::String;
 use core::fmt;

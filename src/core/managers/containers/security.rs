@@ -7,6 +7,7 @@
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;
 use crate::managers::containers::image::ImageUser;
+use crate::managers::containers::sandbox::strings;
 use crate::settings::Settings;
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -66,8 +67,8 @@ pub fn container_security(
     check_non_root(pod, container, of_pod, own, user)?;
     let mut security = LinuxContainerSecurityContext {
         capabilities: own.capabilities.as_deref().map(|capabilities| Capability {
-            add_capabilities: strings(&capabilities.add),
-            drop_capabilities: strings(&capabilities.drop),
+            add_capabilities: strings(&capabilities.add).collect(),
+            drop_capabilities: strings(&capabilities.drop).collect(),
             add_ambient_capabilities: Vec::new(),
         }),
         privileged: own.privileged == Some(true),
@@ -269,10 +270,6 @@ fn set_legacy_apparmor(security: &mut LinuxContainerSecurityContext, profile: St
 
 fn profile(profile_type: ProfileType, localhost_ref: &str) -> SecurityProfile {
     SecurityProfile { profile_type: profile_type.into(), localhost_ref: localhost_ref.to_owned() }
-}
-
-fn strings(list: &[alloc::boxed::Box<str>]) -> Vec<String> {
-    list.iter().map(|text| text.to_string()).collect()
 }
 
 #[cfg(test)]
