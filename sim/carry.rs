@@ -8,7 +8,7 @@ use crate::doors::runtime::{Caller, Out};
 use crate::trace::{Fact, Seen};
 use crate::world::{Due, World};
 use steplet_core::effect::{Call, DiskOp, Effect, KernelOp, Rpc};
-use steplet_core::event::{FaultKind, Outcome, RpcError};
+use steplet_core::event::{DiskReply, Fault, FaultKind, Item, Outcome, RpcError};
 use steplet_core::time::Span;
 
 impl World {
@@ -53,7 +53,9 @@ impl World {
             }
             Call::Disk(op) => {
                 let mut items = Vec::new();
-                let outcome = Outcome::Disk(self.disk.run(&op, &mut items));
+                let result = self.disk.run(&op, &mut items);
+                self.count_disk_faults(&items, &result);
+                let outcome = Outcome::Disk(result);
                 let soon = self.soon();
                 for item in items {
                     self.agenda.plan(soon, Due::Item { caller, item });
@@ -72,12 +74,23 @@ impl World {
                 }
                 if self.dice.chance(self.helper_hangs.0) {
                     time = time + self.helper_hangs.1;
-                    *self.struck.entry("helper").or_default() += 1;
+                    *self.struck.entry("helper hangs").or_default() += 1;
                 }
                 let op = Box::new(op);
                 self.agenda.plan(self.clock.at() + time, Due::Helper { caller, op });
             }
         }
+    }
+
+    fn count_disk_faults(&mut self, items: &[Item], result: &Result<DiskReply, Fault>) {
+        let mut count = |what| *self.struck.entry(what).or_default() += 1;
+        match result.as_ref().map_err(|fault| fault.kind) {
+            Err(FaultKind::NoSpace) => count("disk full"),
+            Err(FaultKind::ReadOnly) => count("disk read-only"),
+            _ => {}
+        }
+        let torn = |item: &&Item| matches!(item, Item::Manifest(m) if m.content.is_err());
+        items.iter().filter(torn).for_each(|_| count("manifest torn"));
     }
 
     /// Kills what lives in a cgroup that is to be removed; whether there was anything.

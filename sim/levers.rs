@@ -1,12 +1,12 @@
 //! What an outsider can do to the world: edit manifests, set the clock, kill and break things.
 
 use crate::doors::disk::fault;
-use crate::doors::runtime::Out;
+use crate::doors::runtime::{Out, Pace};
 use crate::trace::{Change, Seen};
 use crate::world::{Due, World};
 use bytes::Bytes;
 use steplet_core::event::{FaultKind, Outcome};
-use steplet_core::time::Span;
+use steplet_core::time::{Span, Wall};
 
 impl World {
     pub fn put_manifest(&mut self, name: &str, text: impl Into<Bytes>) {
@@ -36,6 +36,34 @@ impl World {
             let outcome = Outcome::Disk(Err(lost));
             self.agenda.plan(self.clock.at(), Due::Answer { caller, outcome });
         }
+    }
+
+    /// What the manifest URL serves from now on; None refuses connections.
+    pub fn serve_manifest(&mut self, text: Option<Bytes>) {
+        self.disk.manifests.url = text;
+    }
+
+    pub fn set_disk_full(&mut self, full: bool) {
+        self.disk.full = full;
+    }
+
+    pub fn set_disk_read_only(&mut self, read_only: bool) {
+        self.disk.read_only = read_only;
+    }
+
+    pub fn set_network_down(&mut self, down: bool) {
+        self.runtime.network_down = down;
+    }
+
+    pub fn set_runtime_pace(&mut self, percent: u64) {
+        self.runtime.set_pace(Pace(percent));
+    }
+
+    /// The wall clock shows this instant: a board without a battery starts in 1970.
+    pub fn set_clock(&mut self, wall: Wall) {
+        let seconds = (wall.0 - self.clock.wall().0) / 1_000_000_000;
+        self.clock.set_wall(wall);
+        self.change(&Change::ClockStepped { seconds });
     }
 
     pub fn step_clock(&mut self, seconds: i64) {
@@ -107,7 +135,7 @@ impl World {
         self.disk.read_only = false;
         self.disk.manifests.missing = false;
         self.runtime.network_down = false;
-        self.runtime.set_pace(crate::doors::runtime::Pace(if self.setup.swift { 0 } else { 100 }));
+        self.runtime.set_pace(Pace(if self.setup.swift { 0 } else { 100 }));
         self.release_hung();
         if self.agent.is_none() {
             self.start_agent();

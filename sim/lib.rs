@@ -3,12 +3,17 @@
 #![forbid(unsafe_code)]
 
 pub mod agenda;
-
 mod carry;
+pub mod checkers;
 pub mod clock;
 pub mod dice;
 pub mod doors;
+pub mod faults;
+pub mod ledger;
 mod levers;
+pub mod manifest;
+pub mod run;
 pub mod setup;
 pub mod trace;
+mod workload;
 pub mod world;

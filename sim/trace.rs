@@ -2,6 +2,7 @@
 //! was told.
 
 use crate::clock::At;
+use crate::ledger::{Ask, Ledger};
 use bytes::Bytes;
 use steplet_core::effect::Effect;
 use steplet_core::event::Event;
@@ -67,8 +68,8 @@ pub enum Seen<'a> {
     /// The agent is gone: it was killed (None), or left with this status.
     Ended(Option<i32>),
     Event(&'a Event),
-    /// What the step of that event ended with.
-    Effects(&'a [Effect]),
+    /// What the step of that event ended with, each beside what it asks to change.
+    Effects(&'a [(Effect, Option<Ask>)]),
     Fact(&'a Fact),
     Change(&'a Change),
 }
@@ -115,5 +116,6 @@ pub struct Violation {
 
 /// Somebody who watches the world.
 pub trait Witness {
-    fn see(&mut self, moment: Moment, seen: &Seen<'_>, out: &mut Vec<Violation>);
+    /// `ledger` has taken in everything up to and with what is seen; of effects, up to the event before.
+    fn see(&mut self, ledger: &Ledger, moment: Moment, seen: &Seen<'_>, out: &mut Vec<Violation>);
 }

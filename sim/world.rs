@@ -9,12 +9,13 @@ use crate::doors::helper;
 use crate::doors::kernel::Kernel;
 use crate::doors::rpc::{RpcDoor, Weather};
 use crate::doors::runtime::{Caller, Out, Runtime, Wake};
+use crate::ledger::{Ask, Ledger};
 use crate::setup::Setup;
 use crate::trace::{Moment, Seen, Violation, Witness};
 use std::collections::BTreeMap;
 use steplet_core::Core;
 use steplet_core::chain::{self, Chain};
-use steplet_core::effect::{HelperOp, Reply};
+use steplet_core::effect::{Effect, HelperOp, Reply};
 use steplet_core::event::{Boot, Event, Item, Listener, Outcome, Request, RpcError, Signal};
 use steplet_core::ids::{RequestId, Token};
 use steplet_core::time::Span;
@@ -33,6 +34,7 @@ pub struct World {
     pub helper_hangs: (u64, Span),
     /// How often each fault of the weather struck a call.
     pub struck: BTreeMap<&'static str, u64>,
+    pub(crate) ledger: Ledger,
     witnesses: Vec<Box<dyn Witness>>,
     pub violations: Vec<Violation>,
     pub chain: Chain,
@@ -43,6 +45,8 @@ pub struct World {
     pub replies: BTreeMap<RequestId, Reply>,
     /// The agent is late by so much when it is woken by its timer.
     late: Span,
+    /// When this life of the agent began.
+    started_at: At,
     /// Events at the same instant, one after the other.
     spinning: u32,
 }
@@ -89,6 +93,7 @@ impl World {
             weather: Weather::default(),
             helper_hangs: (0, Span::ZERO),
             struck: BTreeMap::new(),
+            ledger: Ledger::default(),
             witnesses: Vec::new(),
             violations: Vec::new(),
             chain: Chain::default(),
@@ -97,6 +102,7 @@ impl World {
             requests: 0,
             replies: BTreeMap::new(),
             late: Span::ZERO,
+            started_at: At(0),
             spinning: 0,
             setup,
         };
@@ -134,6 +140,10 @@ impl World {
 
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     pub fn setup(&self) -> &Setup {
@@ -239,8 +249,14 @@ impl World {
 
     pub(crate) fn show(&mut self, seen: &Seen<'_>) {
         let moment = Moment { at: self.clock.at(), now: self.clock.now() };
+        self.ledger.note(moment, seen);
         for witness in &mut self.witnesses {
-            witness.see(moment, seen, &mut self.violations);
+            witness.see(&self.ledger, moment, seen, &mut self.violations);
+        }
+        if let Seen::Effects(effects) = seen {
+            for (effect, ask) in *effects {
+                self.ledger.note_effect(effect, ask.as_ref());
+            }
         }
     }
 
@@ -262,14 +278,20 @@ impl World {
         });
         self.chain.absorb(now, &event_bytes, &chain::encode_effects(&effects));
         if diverged.is_some() {
-            self.violations.push(Violation {
-                at: self.clock.at(),
-                promise: "a core restored from its snapshot steps like the core itself",
-                what: format!("step {}", self.steps),
-            });
+            let promise = "a core restored from its snapshot steps like the core itself";
+            self.violate(promise, format!("step {}", self.steps));
         }
+        let effects: Vec<(Effect, Option<Ask>)> = (effects.into_iter())
+            .map(|effect| {
+                let ask = match &effect {
+                    Effect::Call { call, .. } => Ask::from_call(call),
+                    _ => None,
+                };
+                (effect, ask)
+            })
+            .collect();
         self.show(&Seen::Effects(&effects));
-        for effect in effects {
+        for (effect, _) in effects {
             self.carry_out(effect);
         }
     }
@@ -287,6 +309,7 @@ impl World {
             watch: None,
             hung: Vec::new(),
         });
+        self.started_at = self.clock.at();
         self.show(&Seen::Started);
         let boot = Boot {
             seed: self.dice.draw(),
@@ -295,6 +318,16 @@ impl World {
             set_aside: Vec::new(),
         };
         self.step(Event::Boot(Box::new(boot)));
+    }
+
+    /// Whether the agent started less than ten seconds ago.
+    pub fn restarted_lately(&self) -> bool {
+        self.clock.at().since(self.started_at) < Span::from_secs(10)
+    }
+
+    /// A promise of the world itself was broken.
+    pub fn violate(&mut self, promise: &'static str, what: String) {
+        self.violations.push(Violation { at: self.clock.at(), promise, what });
     }
 
     /// The agent's process is gone; its calls are forgotten, and the runtime sees their callers leave.

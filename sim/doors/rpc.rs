@@ -51,12 +51,12 @@ impl Struck {
     pub fn name(self) -> &'static str {
         match self {
             Struck::Nothing => "nothing",
-            Struck::Absent => "absent",
-            Struck::Hang => "hang",
-            Struck::Error => "error",
-            Struck::Nonsense => "nonsense",
-            Struck::Overrun => "overrun",
-            Struck::Pull => "pull",
+            Struck::Absent => "runtime absent",
+            Struck::Hang => "runtime hangs on a call",
+            Struck::Error => "runtime answers an error",
+            Struck::Nonsense => "runtime answers nonsense",
+            Struck::Overrun => "call ends after its deadline",
+            Struck::Pull => "image pull fails",
         }
     }
 }
@@ -91,7 +91,9 @@ impl Weather {
             return (error(code, message), Struck::Error);
         }
         if dice.chance(self.nonsense) {
-            let bytes: Vec<u8> = (0..dice.between(1, 40)).map(|_| dice.draw() as u8).collect();
+            // The first byte is a wire type that does not exist: random bytes alone might be a message.
+            let noise = (0..dice.below(40)).map(|_| dice.draw() as u8);
+            let bytes: Vec<u8> = std::iter::once(0x0f).chain(noise).collect();
             return (Fate::Answered(Ok(bytes.into())), Struck::Nonsense);
         }
         let changes = matches!(

@@ -8,8 +8,10 @@ pub struct App {
     /// How long it runs by itself; None for ever.
     pub run: Option<Span>,
     pub exit: i32,
-    /// Only the first so many attempts end; later ones run for ever. None: all.
+    /// Only the first so many attempts end like that; None: all.
     pub crashes: Option<u32>,
+    /// Later attempts end well instead of running for ever.
+    pub then_ends: bool,
     /// How long it takes to obey TERM; None ignores it.
     pub term: Option<Span>,
     pub term_exit: i32,
@@ -27,6 +29,7 @@ impl Default for App {
             run: None,
             exit: 0,
             crashes: None,
+            then_ends: false,
             term: Some(Span::from_millis(50)),
             term_exit: 0,
             start: Span::ZERO,
@@ -49,6 +52,7 @@ impl App {
                 "run" => app.run = span(value),
                 "exit" => app.exit = value.parse().unwrap_or(1),
                 "crashes" => app.crashes = value.parse().ok(),
+                "then" => app.then_ends = value == "ends",
                 "term" => app.term = span(value),
                 "term-exit" => app.term_exit = value.parse().unwrap_or(143),
                 "start" => app.start = span(value).unwrap_or_default(),
@@ -58,7 +62,10 @@ impl App {
             }
         }
         if app.crashes.is_some_and(|crashes| attempt >= crashes) {
-            app.run = None;
+            app.exit = 0;
+            if !app.then_ends {
+                app.run = None;
+            }
         }
         app
     }
@@ -91,7 +98,14 @@ mod tests {
         let crash = App { run: Some(Span::from_secs(20)), exit: 1, ..App::default() };
         check("app run=20s exit=1", 5, crash.clone());
         check("app run=20s exit=1 crashes=2", 1, App { crashes: Some(2), ..crash.clone() });
-        check("app run=20s exit=1 crashes=2", 2, App { crashes: Some(2), run: None, ..crash });
+        check(
+            "app run=20s exit=1 crashes=2",
+            2,
+            App { crashes: Some(2), exit: 0, run: None, ..crash },
+        );
+        let job = App { run: Some(Span::from_secs(1)), then_ends: true, ..App::default() };
+        let job = App { crashes: Some(1), ..job };
+        check("app run=1s exit=1 crashes=1 then=ends", 1, job);
         check("app term=ignore", 0, App { term: None, ..App::default() });
     }
 

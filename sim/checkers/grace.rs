@@ -1,0 +1,44 @@
+//! An app gets the time to stop that its pod promises: not less, and never more (B21, B38).
+
+use super::Judge;
+use crate::ledger::{Ask, Ledger};
+use crate::trace::Moment;
+use std::collections::BTreeSet;
+
+/// Containers that were asked to stop in this life: later requests may only be shorter.
+#[derive(Default)]
+pub struct Grace {
+    stopping: BTreeSet<String>,
+}
+
+/// The runtime is never given less than this.
+const LEAST: i64 = 2;
+
+impl Judge for Grace {
+    fn promise(&self) -> &'static str {
+        "StopContainer gives the pod's grace, at least 2 s, and never more"
+    }
+
+    fn started(&mut self, _: &Ledger, _: Moment) {
+        self.stopping.clear();
+    }
+
+    fn asked(&mut self, ledger: &Ledger, _: Moment, ask: &Ask, out: &mut Vec<String>) {
+        let Ask::Stop { container, timeout } = ask else { return };
+        let Some(record) = ledger.containers.get(container) else { return };
+        let again = !self.stopping.insert(container.clone());
+        let Some(pod) = &record.pod else { return };
+        let grace = pod.grace_seconds.max(LEAST);
+        let name = record.name();
+        if *timeout > grace {
+            out.push(format!("{name} gets {timeout} s, its pod says {grace} s"));
+        } else if *timeout < LEAST {
+            out.push(format!("{name} gets {timeout} s"));
+        }
+        // A pod whose spec this life of the agent has never seen is an orphan, and may get the least.
+        let known = ledger.known.pod(&record.key).is_some_and(|known| known.text == pod.text);
+        if known && !again && *timeout < grace {
+            out.push(format!("{name} gets only {timeout} s, its pod says {grace} s"));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Calls and answers pair up: a token names one call, and one answer ends it.
+
+use super::Judge;
+use crate::clock::At;
+use crate::ledger::{Ask, Ledger};
+use crate::trace::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+use steplet_core::effect::{Call, Effect};
+use steplet_core::event::Event;
+use steplet_core::ids::{RequestId, Token};
+use steplet_core::time::Span;
+
+#[derive(Default)]
+pub struct Tokens {
+    /// Calls with a deadline, and when it ends.
+    open: BTreeMap<Token, Option<At>>,
+    last: Token,
+    requests: BTreeMap<RequestId, At>,
+    answered: BTreeSet<RequestId>,
+}
+
+/// The agent answers an HTTP request within this time.
+const REPLY_WITHIN: Span = Span::from_secs(10);
+
+impl Tokens {
+    fn call(&mut self, at: At, token: Token, call: &Call, out: &mut Vec<String>) {
+        if token <= self.last {
+            out.push(format!("token {} is used again", token.0));
+        }
+        self.last = token;
+        let within = match call {
+            Call::Rpc(rpc) => rpc.within,
+            _ => None,
+        };
+        // Stopping takes its grace, and the world is a little late.
+        self.open.insert(token, within.map(|within| at + within + Span::from_secs(1)));
+    }
+
+    fn late(&mut self, at: At, out: &mut Vec<String>) {
+        let late = |deadline: &Option<At>| deadline.is_some_and(|deadline| at > deadline);
+        for (token, _) in self.open.extract_if(.., |_, deadline| late(deadline)) {
+            out.push(format!("call {} got no answer until its deadline", token.0));
+        }
+        let overdue = self.requests.extract_if(.., |_, since| at.since(*since) > REPLY_WITHIN);
+        for (request, _) in overdue {
+            out.push(format!("request {} got no reply", request.0));
+        }
+    }
+}
+
+impl Judge for Tokens {
+    fn promise(&self) -> &'static str {
+        "every call is answered once, every request is replied to once"
+    }
+
+    fn started(&mut self, _: &Ledger, _: Moment) {
+        *self = Tokens::default();
+    }
+
+    fn ended(&mut self, _: &Ledger, _: Moment) {
+        *self = Tokens::default();
+    }
+
+    fn event(&mut self, _: &Ledger, moment: Moment, event: &Event, out: &mut Vec<String>) {
+        match event {
+            Event::Done { token, .. } if self.open.remove(token).is_none() => {
+                out.push(format!("an answer to call {}, which is not open", token.0));
+            }
+            Event::Item { token, .. } if !self.open.contains_key(token) => {
+                out.push(format!("an item of call {}, which is not open", token.0));
+            }
+            Event::Request(request) => {
+                self.requests.insert(request.id, moment.at);
+            }
+            Event::Tick => self.late(moment.at, out),
+            _ => {}
+        }
+    }
+
+    fn effects(
+        &mut self,
+        _: &Ledger,
+        moment: Moment,
+        effects: &[(Effect, Option<Ask>)],
+        out: &mut Vec<String>,
+    ) {
+        for (effect, _) in effects {
+            match effect {
+                Effect::Call { token, call } => self.call(moment.at, *token, call, out),
+                Effect::Cancel(token) if self.open.remove(token).is_none() => {
+                    out.push(format!("call {} is cancelled and is not open", token.0));
+                }
+                Effect::Reply { request, .. } | Effect::SendLog { request, .. } => {
+                    self.requests.remove(request);
+                    if !self.answered.insert(*request) {
+                        out.push(format!("request {} is replied to twice", request.0));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What all judges need to know: the pods that are wanted, those the agent knows of, and every sandbox
+//! and container there ever was.
+
+use crate::clock::At;
+use crate::manifest::{Files, Pod, PodKey};
+use crate::trace::{Cause, Change, ContainerFact, Fact, Moment, SandboxFact, Seen};
+use prost::Message;
+use std::collections::BTreeMap;
+use steplet_api::cri;
+use steplet_core::effect::{Call, DiskOp, Effect, KernelOp, Rpc};
+use steplet_core::event::{DiskReply, Event, Item, Outcome};
+use steplet_core::ids::Token;
+
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// What lies in the manifest directory.
+    pub wanted: Files,
+    /// What the agent has read in this life.
+    pub known: Files,
+    /// The agent has read the manifest directory in this life.
+    pub informed: bool,
+    pub sandboxes: BTreeMap<String, SandboxRecord>,
+    pub containers: BTreeMap<String, ContainerRecord>,
+    /// Calls that wait for their answer.
+    pub open: BTreeMap<Token, Call>,
+    /// The agent's lives so far.
+    pub lives: u32,
+    /// The spec that a container is made from, by pod uid, name and attempt: noted when it is asked for.
+    asked: BTreeMap<(String, String, u32), (PodKey, Option<Pod>)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SandboxRecord {
+    pub fact: SandboxFact,
+    pub ready: bool,
+    pub removed: bool,
+    /// The pause process died by itself.
+    pub died: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct ContainerRecord {
+    pub fact: ContainerFact,
+    pub key: PodKey,
+    /// The pod as the agent knew it when it asked for the container.
+    pub pod: Option<Pod>,
+    pub created: At,
+    pub started: Option<At>,
+    pub exited: Option<Exit>,
+    pub removed: Option<Cause>,
+    /// Its manifest was changed or removed since, if only for a moment, or its sandbox died: it may be stopped.
+    pub disturbed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Exit {
+    pub at: At,
+    pub code: i32,
+    pub cause: Cause,
+}
+
+impl ContainerRecord {
+    pub fn running(&self) -> bool {
+        self.started.is_some() && self.exited.is_none() && self.removed.is_none()
+    }
+
+    /// `web-edge-1/app#0`
+    pub fn name(&self) -> String {
+        format!("{}/{}#{}", self.fact.pod, self.fact.name, self.fact.attempt)
+    }
+}
+
+/// A request to change something, decoded once for all judges.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    RunSandbox(Box<cri::PodSandboxConfig>),
+    StopSandbox { sandbox: String },
+    RemoveSandbox { sandbox: String },
+    Create { sandbox: String, config: Box<cri::ContainerConfig> },
+    Start { container: String },
+    Stop { container: String, timeout: i64 },
+    Remove { container: String },
+    Pull { image: String },
+    RemoveCgroup { path: String },
+}
+
+impl Ask {
+    /// None for calls that change nothing, and for bodies that are no message.
+    pub fn from_call(call: &Call) -> Option<Ask> {
+        match call {
+            Call::Rpc(rpc) => Ask::from_rpc(rpc),
+            Call::Kernel(KernelOp::RemoveCgroup { path }) => {
+                Some(Ask::RemoveCgroup { path: path.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    fn from_rpc(rpc: &Rpc) -> Option<Ask> {
+        fn read<M: Message + Default>(rpc: &Rpc) -> Option<M> {
+            M::decode(rpc.body.clone()).ok()
+        }
+        Some(match rpc.path.rsplit('/').next()? {
+            "RunPodSandbox" => {
+                Ask::RunSandbox(Box::new(read::<cri::RunPodSandboxRequest>(rpc)?.config?))
+            }
+            "StopPodSandbox" => Ask::StopSandbox {
+                sandbox: read::<cri::StopPodSandboxRequest>(rpc)?.pod_sandbox_id,
+            },
+            "RemovePodSandbox" => Ask::RemoveSandbox {
+                sandbox: read::<cri::RemovePodSandboxRequest>(rpc)?.pod_sandbox_id,
+            },
+            "CreateContainer" => {
+                let request: cri::CreateContainerRequest = read(rpc)?;
+                let config = Box::new(request.config?);
+                Ask::Create { sandbox: request.pod_sandbox_id, config }
+            }
+            "StartContainer" => {
+                Ask::Start { container: read::<cri::StartContainerRequest>(rpc)?.container_id }
+            }
+            "StopContainer" => {
+                let request: cri::StopContainerRequest = read(rpc)?;
+                Ask::Stop { container: request.container_id, timeout: request.timeout }
+            }
+            "RemoveContainer" => {
+                Ask::Remove { container: read::<cri::RemoveContainerRequest>(rpc)?.container_id }
+            }
+            "PullImage" => Ask::Pull { image: read::<cri::PullImageRequest>(rpc)?.image?.image },
+            _ => return None,
+        })
+    }
+}
+
+pub const POD_NAME: &str = "io.kubernetes.pod.name";
+pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+pub const POD_UID: &str = "io.kubernetes.pod.uid";
+pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+
+impl Ledger {
+    pub fn note(&mut self, moment: Moment, seen: &Seen<'_>) {
+        match seen {
+            Seen::Started => self.start_life(),
+            Seen::Ended(_) => self.open.clear(),
+            Seen::Event(event) => self.note_event(event),
+            Seen::Effects(_) => {}
+            Seen::Fact(fact) => self.note_fact(moment, fact),
+            Seen::Change(change) => self.note_change(change),
+        }
+    }
+
+    fn start_life(&mut self) {
+        self.lives += 1;
+        self.known.clear();
+        self.informed = false;
+        self.open.clear();
+        // A torn manifest that was never read whole in this life says nothing of its pod.
+        let torn: Vec<PodKey> = self.wanted.torn().cloned().collect();
+        for container in self.containers.values_mut() {
+            container.disturbed |= torn.contains(&container.key);
+        }
+    }
+
+    fn note_event(&mut self, event: &Event) {
+        match event {
+            Event::Item { item: Item::Manifest(manifest), .. } => {
+                let text = manifest.content.as_ref().map_or(&b""[..], |content| &content.json);
+                self.known.put(&manifest.name, text);
+            }
+            Event::Done { token, outcome } => {
+                let call = self.open.remove(token);
+                if let (Some(Call::Disk(DiskOp::ReadManifests { .. })), Outcome::Disk(Ok(reply))) =
+                    (call, outcome)
+                {
+                    self.informed = true;
+                    match reply {
+                        DiskReply::Manifests(Some(names)) => self.known.keep(names),
+                        _ => self.known.clear(),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes one effect; judges see it before the ledger takes it in.
+    pub fn note_effect(&mut self, effect: &Effect, ask: Option<&Ask>) {
+        match effect {
+            Effect::Call { token, call } => {
+                self.open.insert(*token, call.clone());
+            }
+            Effect::Cancel(token) => {
+                self.open.remove(token);
+            }
+            _ => {}
+        }
+        let Some(Ask::Create { config, .. }) = ask else { return };
+        let label = |key: &str| config.labels.get(key).cloned().unwrap_or_default();
+        let key = PodKey { namespace: label(POD_NAMESPACE), name: label(POD_NAME) };
+        let metadata = config.metadata.clone().unwrap_or_default();
+        let place = (label(POD_UID), metadata.name, metadata.attempt);
+        let pod = self.known.pod(&key).cloned();
+        self.asked.insert(place, (key, pod));
+    }
+
+    fn note_fact(&mut self, moment: Moment, fact: &Fact) {
+        match fact {
+            Fact::SandboxRan(fact) => {
+                let record =
+                    SandboxRecord { fact: fact.clone(), ready: true, removed: false, died: false };
+                self.sandboxes.insert(fact.sandbox.clone(), record);
+            }
+            Fact::SandboxStopped { sandbox, cause } => {
+                let Some(record) = self.sandboxes.get_mut(sandbox) else { return };
+                record.ready = false;
+                record.died = *cause == Cause::Fault;
+                if record.died {
+                    for container in self.containers.values_mut() {
+                        container.disturbed |= container.fact.sandbox == *sandbox;
+                    }
+                }
+            }
+            Fact::SandboxRemoved { sandbox } => {
+                if let Some(record) = self.sandboxes.get_mut(sandbox) {
+                    record.removed = true;
+                }
+            }
+            Fact::ContainerCreated(fact) => self.note_created(moment.at, fact),
+            Fact::ContainerStarted { container } => {
+                self.with(container, |record| record.started = Some(moment.at));
+            }
+            Fact::ContainerExited { container, exit_code, cause } => {
+                let exit = Exit { at: moment.at, code: *exit_code, cause: *cause };
+                self.with(container, |record| record.exited = Some(exit));
+            }
+            Fact::ContainerRemoved { container, cause } => {
+                self.with(container, |record| record.removed = Some(*cause));
+            }
+            Fact::ImagePulled { .. } => {}
+        }
+    }
+
+    fn note_created(&mut self, at: At, fact: &ContainerFact) {
+        let place = (fact.uid.clone(), fact.name.clone(), fact.attempt);
+        let fallback = PodKey { namespace: fact.namespace.clone(), name: fact.pod.clone() };
+        let (key, pod) = self.asked.remove(&place).unwrap_or((fallback, None));
+        let text = |pod: Option<&Pod>| pod.map(|pod| pod.text.clone());
+        let disturbed = pod.is_none() || text(self.wanted.pod(&key)) != text(pod.as_ref());
+        let record = ContainerRecord {
+            fact: fact.clone(),
+            key,
+            pod,
+            created: at,
+            started: None,
+            exited: None,
+            removed: None,
+            disturbed,
+        };
+        self.containers.insert(fact.container.clone(), record);
+    }
+
+    fn with(&mut self, container: &str, change: impl FnOnce(&mut ContainerRecord)) {
+        if let Some(record) = self.containers.get_mut(container) {
+            change(record);
+        }
+    }
+
+    fn note_change(&mut self, change: &Change) {
+        match change {
+            Change::ManifestPut { name, text } => self.wanted.put(name, text),
+            Change::ManifestGone { name } => self.wanted.remove(name),
+            _ => return,
+        }
+        let wanted = &self.wanted;
+        for record in self.containers.values_mut().filter(|record| !record.disturbed) {
+            let now = wanted.pod(&record.key).map(|pod| &pod.text);
+            record.disturbed = now != record.pod.as_ref().map(|pod| &pod.text);
+        }
+    }
+
+    /// Containers of one pod instance and name that exist or existed.
+    pub fn of<'a>(
+        &'a self,
+        uid: &'a str,
+        name: &'a str,
+    ) -> impl Iterator<Item = &'a ContainerRecord> {
+        (self.containers.values())
+            .filter(move |record| record.fact.uid == uid && record.fact.name == name)
+    }
+
+    /// The pod that a call concerns.
+    pub fn uid_of<'a>(&'a self, ask: &'a Ask) -> Option<&'a str> {
+        match ask {
+            Ask::RunSandbox(config) => config.metadata.as_ref().map(|metadata| &*metadata.uid),
+            Ask::Create { config, .. } => config.labels.get(POD_UID).map(String::as_str),
+            Ask::StopSandbox { sandbox } | Ask::RemoveSandbox { sandbox } => {
+                self.sandboxes.get(sandbox).map(|record| &*record.fact.uid)
+            }
+            Ask::Start { container } | Ask::Stop { container, .. } | Ask::Remove { container } => {
+                self.containers.get(container).map(|record| &*record.fact.uid)
+            }
+            Ask::Pull { .. } | Ask::RemoveCgroup { .. } => None,
+        }
+    }
+}

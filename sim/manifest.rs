@@ -1,0 +1,191 @@
+//! What a manifest means, as a judge reads it: no code is shared with the agent's own reading.
+
+use crate::doors::runtime::app::App;
+use crate::setup::NODE;
+use serde_json::Value;
+use std::fmt;
+
+/// Namespace and name of a pod; a static pod's name ends with the node's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodKey {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl fmt::Display for PodKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// The part of a pod that judges look at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    pub key: PodKey,
+    /// `metadata.uid`, when the manifest pins it.
+    pub uid: Option<String>,
+    pub restart: Restart,
+    pub grace_seconds: i64,
+    pub host_network: bool,
+    pub init: Vec<ContainerSpec>,
+    pub containers: Vec<ContainerSpec>,
+    /// The whole manifest in canonical form: equal text is an unchanged pod.
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerSpec {
+    pub name: String,
+    pub image: String,
+    pub command: Vec<String>,
+}
+
+impl ContainerSpec {
+    pub fn app(&self, attempt: u32) -> App {
+        App::from_command(&self.command, attempt)
+    }
+}
+
+impl Pod {
+    /// None for text that is not a pod.
+    pub fn parse(text: &[u8]) -> Option<Pod> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let (metadata, spec) = (value.get("metadata")?, value.get("spec")?);
+        let text_at = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
+        let restart = match text_at(spec, "restartPolicy").as_deref() {
+            Some("Never") => Restart::Never,
+            Some("OnFailure") => Restart::OnFailure,
+            _ => Restart::Always,
+        };
+        let containers = |key: &str| {
+            let list = spec.get(key).and_then(Value::as_array);
+            list.into_iter().flatten().filter_map(container).collect::<Vec<_>>()
+        };
+        Some(Pod {
+            key: PodKey {
+                namespace: text_at(metadata, "namespace").unwrap_or_else(|| "default".into()),
+                name: format!("{}-{NODE}", text_at(metadata, "name")?),
+            },
+            uid: text_at(metadata, "uid"),
+            restart,
+            grace_seconds: (spec.get("terminationGracePeriodSeconds"))
+                .and_then(Value::as_i64)
+                .unwrap_or(30),
+            host_network: spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false),
+            init: containers("initContainers"),
+            containers: containers("containers"),
+            text: value.to_string(),
+        })
+    }
+
+    pub fn container(&self, name: &str) -> Option<&ContainerSpec> {
+        self.init.iter().chain(&self.containers).find(|container| container.name == name)
+    }
+}
+
+fn container(value: &Value) -> Option<ContainerSpec> {
+    let words = value.get("command").and_then(Value::as_array);
+    Some(ContainerSpec {
+        name: value.get("name")?.as_str()?.to_owned(),
+        image: value.get("image")?.as_str()?.to_owned(),
+        command: words.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect(),
+    })
+}
+
+/// The files of a manifest source as somebody has seen them, and the pods that follow.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// By file name: the last text that made sense, and whether the file makes sense now.
+    files: std::collections::BTreeMap<String, (Option<Pod>, bool)>,
+}
+
+impl Files {
+    /// A text that makes no sense keeps the pod of before (our rule: a torn manifest stops nothing).
+    pub fn put(&mut self, name: &str, text: &[u8]) {
+        if name.starts_with('.') {
+            return;
+        }
+        let entry = self.files.entry(name.to_owned()).or_default();
+        match Pod::parse(text) {
+            Some(pod) => *entry = (Some(pod), true),
+            None => entry.1 = false,
+        }
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.files.remove(name);
+    }
+
+    pub fn keep(&mut self, names: &[String]) {
+        self.files.retain(|name, _| names.contains(name));
+    }
+
+    pub fn clear(&mut self) {
+        self.files.clear();
+    }
+
+    /// The pod of that name: the first file that describes it wins.
+    pub fn pod(&self, key: &PodKey) -> Option<&Pod> {
+        self.pods().find(|pod| pod.key == *key)
+    }
+
+    /// Every pod once, by file name.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        let all: Vec<&Pod> = self.files.values().filter_map(|(pod, _)| pod.as_ref()).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        all.into_iter().filter(move |pod| seen.insert(pod.key.clone()))
+    }
+
+    /// Pods whose file makes no sense at the moment.
+    pub fn torn(&self) -> impl Iterator<Item = &PodKey> {
+        (self.files.values())
+            .filter(|(_, sound)| !sound)
+            .filter_map(|(pod, _)| Some(&pod.as_ref()?.key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(name: &str, image: &str) -> Vec<u8> {
+        serde_json::json!({
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": "app", "image": image, "command": ["app", "exit=1"]}]},
+        })
+        .to_string()
+        .into_bytes()
+    }
+
+    #[test]
+    fn a_pod_is_read_with_its_defaults() {
+        let pod = Pod::parse(&text("web", "app:v1")).expect("a pod");
+        assert_eq!(pod.key.to_string(), "default/web-edge-1");
+        assert_eq!((pod.restart, pod.grace_seconds), (Restart::Always, 30));
+        assert_eq!(pod.container("app").map(|c| c.app(0).exit), Some(1));
+        assert!(Pod::parse(b"{\"metadata\":").is_none());
+    }
+
+    #[test]
+    fn the_first_file_wins_and_a_torn_one_keeps_its_pod() {
+        let mut files = Files::default();
+        files.put("web.json.bak", &text("web", "app:v1"));
+        files.put("web.json", &text("web", "app:v2"));
+        let image = |files: &Files| {
+            files.pods().map(|pod| pod.containers[0].image.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(image(&files), ["app:v2"]);
+        files.put("web.json", b"{");
+        assert_eq!(image(&files), ["app:v2"]);
+        assert_eq!(files.torn().count(), 1);
+        files.remove("web.json");
+        assert_eq!(image(&files), ["app:v1"]);
+    }
+}
