@@ -16,7 +16,7 @@ use steplet_wire::grpc_status::Code;
 
 #[allow(dead_code)] // each test file uses its part
 mod wire_memory;
-use wire_memory::{PeerSide, Wires};
+use wire_memory::{PeerSide, Rng, Wires};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -270,7 +270,7 @@ fn every_kind_of_answer_at_every_cut() {
         let seen = told(run(&mut client, &mut server, cut, step));
         compare(seen, &want, &format!("cut {cut} step {step}"));
         assert_eq!(client.open_calls(), 0);
-        server.wires.borrow().sent
+        server.wires.borrow().sent.len()
     };
     for cut in 0..whole(0, usize::MAX) {
         whole(cut, usize::MAX);
@@ -468,4 +468,46 @@ fn a_server_that_does_not_read_holds_no_memory() {
     }
     assert!(fed < 400_000, "{fed} bytes taken");
     assert!(client.output().len() <= 64 * 1024);
+}
+
+#[test]
+fn mutated_servers_never_panic_and_every_call_ends_once() {
+    let mut server = Server::new(h2::server::Builder::new());
+    let mut client = GrpcClient::new("localhost");
+    every_kind(&mut client);
+    run(&mut client, &mut server, 0, usize::MAX);
+    let sent = server.wires.borrow().sent.clone();
+    let mut rng = Rng(1);
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..5_000 {
+        let input = rng.mutate(&sent);
+        let step = 1 + rng.below(input.len().max(1));
+        let mut client = GrpcClient::new("localhost");
+        let calls = every_kind(&mut client);
+        let mut events = client.poll();
+        for piece in input.chunks(step) {
+            let n = client.output().len();
+            client.consume_output(n);
+            client.feed(piece);
+            events.extend(client.poll());
+        }
+        client.feed_eof();
+        events.extend(client.poll());
+        assert!(matches!(events.pop(), Some(Event::Closed(_))), "the connection ends last");
+        for id in calls.into_keys() {
+            let of_call = |event: &&Event| match event {
+                Event::Message { id: of, .. } | Event::Done { id: of, .. } => *of == id,
+                Event::Closed(_) => panic!("a second end of the connection"),
+            };
+            let told: Vec<_> = events.iter().filter(of_call).collect();
+            let ends = told.iter().filter(|event| matches!(event, Event::Done { .. })).count();
+            assert_eq!(ends, 1, "{told:?}");
+            match told.last() {
+                Some(Event::Done { status, .. }) if status.code == Code::Unavailable => bad += 1,
+                Some(Event::Done { .. }) => good += 1,
+                _ => panic!("something after the end: {told:?}"),
+            }
+        }
+    }
+    assert!(good > 1000 && bad > 1000, "{good} good, {bad} bad");
 }

@@ -156,4 +156,18 @@ mod tests {
             assert_eq!(subject(&whole[..cut]), None, "cut at {cut}");
         }
     }
+
+    #[test]
+    fn no_byte_makes_it_panic_or_invent() {
+        let whole = certificate(&[name(ORGANIZATION, 0x0c, b"us"), name(COMMON_NAME, 0x0c, b"me")]);
+        for at in 0..whole.len() {
+            for byte in 0..=255 {
+                let mut changed = whole.clone();
+                changed[at] = byte;
+                let subject = subject(&changed).unwrap_or_default();
+                // Two bytes can be one character of UTF-16, three bytes of UTF-8.
+                assert!(subject.common_name.len() <= 3 && subject.organizations.len() <= 2);
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ pub struct Wires {
     pub to_peer: BytesMut,
     pub from_peer: BytesMut,
     /// All bytes that the peer ever sent.
-    pub sent: usize,
+    pub sent: Vec<u8>,
 }
 
 /// The peer's socket.
@@ -46,7 +46,7 @@ impl AsyncWrite for PeerSide {
     ) -> Poll<io::Result<usize>> {
         let mut wires = self.0.borrow_mut();
         wires.from_peer.extend_from_slice(bytes);
-        wires.sent += bytes.len();
+        wires.sent.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 
