@@ -2,9 +2,11 @@
 
 use crate::event::PodReady;
 use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::managers::containers::image::ImageUser;
 use crate::managers::pods::plan::Step;
 use alloc::boxed::Box;
 use alloc::string::String;
+use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
@@ -101,13 +103,11 @@ pub enum ImageNote {
 }
 
 /// An image as the runtime has it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImageFound {
     /// What CreateContainer is given.
     pub id: Box<str>,
-    /// The numeric user of the image, or its name.
-    pub user_id: Option<i64>,
-    pub username: Box<str>,
+    pub user: ImageUser,
 }
 
 /// A Kubernetes event about a pod, one of its containers, or (`uid` None) the node.

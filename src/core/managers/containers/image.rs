@@ -7,6 +7,7 @@
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
+use serde::{Deserialize, Serialize};
 use steplet_api::container::pull_policy;
 use steplet_api::cri;
 
@@ -124,7 +125,7 @@ pub fn default_pull_policy(image: &str) -> &'static str {
 }
 
 /// As whom an image runs when the pod does not say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ImageUser {
     Uid(i64),
     /// A name of the image's own /etc/passwd.

@@ -298,12 +298,8 @@ impl Pull {
     }
 }
 
-fn image_found(image: &api::Image) -> ImageFound {
-    ImageFound {
-        id: image.id.clone().into(),
-        user_id: image.uid.as_ref().map(|uid| uid.value),
-        username: image.username.clone().into(),
-    }
+fn image_found(found: &api::Image) -> ImageFound {
+    ImageFound { id: found.id.clone().into(), user: image::image_user(found) }
 }
 
 fn error(container: &str, reason: &'static str, message: String) -> StepError {

@@ -39,6 +39,7 @@ pub struct RuntimeStatusFacts {
     /// None while the condition is true, or nothing is known yet.
     runtime_problem: Option<String>,
     network_problem: Option<String>,
+    recursive_read_only: bool,
     last_good: Option<Mono>,
     last_error: Option<String>,
 }
@@ -64,6 +65,11 @@ impl RuntimeStatusFacts {
 
     pub fn network_problem(&self) -> Option<&str> {
         self.network_problem.as_deref()
+    }
+
+    /// The default handler can make mounts read-only with all mounts below them.
+    pub fn recursive_read_only(&self) -> bool {
+        self.recursive_read_only
     }
 
     /// The error of the last call, None when it was answered.
@@ -116,6 +122,10 @@ impl RuntimeStatus {
             Ask::Status => match answer::<api::StatusResponse>(outcome) {
                 Ok(status) => {
                     facts.last_good = Some(now);
+                    let handler = status.runtime_handlers.iter().find(|h| h.name.is_empty());
+                    let features = handler.and_then(|h| h.features.as_ref());
+                    facts.recursive_read_only =
+                        features.is_some_and(|f| f.recursive_read_only_mounts);
                     let status = status.status.unwrap_or_default();
                     facts.runtime_problem = problem(&status, "RuntimeReady");
                     facts.network_problem = problem(&status, "NetworkReady");

@@ -1,14 +1,16 @@
 //! The bodies of calls for a pod, from the pure functions of `containers` and the facts.
 
 use super::plan::Start;
-use super::runtime::Image;
-use crate::effect::{Cgroup, ContainerFiles, DiskOp, PodSetup, VolumeKind, VolumeSetup};
+use crate::effect::{Cgroup, ContainerFiles, DiskOp, PodSetup};
 use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid};
-use crate::managers::containers::{cgroups, hash};
-use crate::managers::cri;
+use crate::managers::containers::config::{self, ContainerImage, ContainerInput};
+use crate::managers::containers::dns::DnsWarning;
+use crate::managers::containers::sandbox::{self, Sandbox};
+use crate::managers::containers::{ConfigError, cgroups, hosts, volumes};
+use crate::note::ImageFound;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use steplet_api::cri as api;
 use steplet_api::pod::Pod;
@@ -31,25 +33,8 @@ pub(super) fn cgroups(facts: &Facts, pod: &Pod) -> Vec<Cgroup> {
     all
 }
 
-pub(super) fn pod_setup(facts: &Facts, pod: &Pod, uid: &PodUid) -> Result<PodSetup, String> {
-    let settings = facts.settings();
-    let pod_dir = settings.pod_dir(uid);
-    let volumes = pod.spec.volumes.iter().map(|v| VolumeSetup {
-        name: v.name.to_string(),
-        kind: VolumeKind::EmptyDir {
-            path: format!("{pod_dir}/volumes/kubernetes.io~empty-dir/{}", v.name),
-            gid: None,
-        },
-    });
-    let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-    Ok(PodSetup {
-        volumes: volumes.collect(),
-        log_dir: settings.log_dir(&pod.metadata.namespace, &pod.metadata.name, uid),
-        containers: all.map(|c| c.name.to_string()).collect(),
-        resolv_conf: settings.resolv_conf.clone(),
-        node_hosts: pod.spec.host_network,
-        pod_dir,
-    })
+pub(super) fn pod_setup(facts: &Facts, pod: &Pod) -> Result<PodSetup, String> {
+    volumes::pod_setup(pod, facts.settings(), facts.machine()).map_err(|e| e.0)
 }
 
 pub(super) fn container_files(
@@ -57,43 +42,27 @@ pub(super) fn container_files(
     pod: &Pod,
     uid: &PodUid,
     start: &Start,
-) -> ContainerFiles {
-    let settings = facts.settings();
-    let logs = settings.log_dir(&pod.metadata.namespace, &pod.metadata.name, uid);
-    ContainerFiles { log_dir: format!("{logs}/{}", start.name), ..ContainerFiles::default() }
+) -> Result<ContainerFiles, String> {
+    with_input(facts, pod, uid, start, config::container_files)
 }
 
-/// The request, and the warnings that making it brought up.
+/// The request, and what the pod's user is to be warned of.
 pub(super) fn run_sandbox(
     facts: &Facts,
     pod: &Pod,
     uid: &PodUid,
     attempt: u32,
-) -> Result<(api::RunPodSandboxRequest, Vec<String>), String> {
-    let config = sandbox_config(facts, pod, uid, attempt);
-    let request =
-        api::RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
-    Ok((request, Vec::new()))
+) -> Result<(api::RunPodSandboxRequest, Vec<DnsWarning>), String> {
+    let made = sandbox(facts, pod, uid, attempt)?;
+    let runtime_handler = sandbox::runtime_handler(pod).map_err(|e| e.0)?;
+    let request = api::RunPodSandboxRequest { config: Some(made.config), runtime_handler };
+    Ok((request, made.warnings))
 }
 
-fn sandbox_config(facts: &Facts, pod: &Pod, uid: &PodUid, attempt: u32) -> api::PodSandboxConfig {
-    let meta = &pod.metadata;
-    api::PodSandboxConfig {
-        metadata: Some(api::PodSandboxMetadata {
-            name: meta.name.to_string(),
-            uid: uid.to_string(),
-            namespace: meta.namespace.to_string(),
-            attempt,
-        }),
-        labels: [
-            (cri::LABEL_POD_NAME.into(), meta.name.to_string()),
-            (cri::LABEL_POD_NAMESPACE.into(), meta.namespace.to_string()),
-            (cri::LABEL_POD_UID.into(), uid.to_string()),
-        ]
-        .into(),
-        log_directory: facts.settings().log_dir(&meta.namespace, &meta.name, uid),
-        ..Default::default()
-    }
+fn sandbox(facts: &Facts, pod: &Pod, uid: &PodUid, attempt: u32) -> Result<Sandbox, String> {
+    let setup = facts.workers.worker(uid).and_then(|w| w.setup());
+    let resolver = setup.and_then(|s| s.resolv_conf.as_deref());
+    sandbox::sandbox(pod, attempt, resolver, facts.settings(), facts.machine()).map_err(|e| e.0)
 }
 
 pub(super) fn create_container(
@@ -101,36 +70,41 @@ pub(super) fn create_container(
     pod: &Pod,
     uid: &PodUid,
     start: &Start,
-    image: &Image,
+    image: &ImageFound,
 ) -> Result<api::CreateContainerRequest, String> {
-    let mut all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-    let container = all.find(|c| c.name == start.name).ok_or("the container left its pod")?;
-    let meta = &pod.metadata;
+    let image = ContainerImage { id: &image.id, user: &image.user };
+    let make = |input: &ContainerInput<'_>| config::container_config(input, &image);
+    let config = with_input(facts, pod, uid, start, make)?;
     let attempt = facts.pleg.view(uid).and_then(|v| v.sandbox()).map_or(0, |s| s.attempt);
-    let config = api::ContainerConfig {
-        metadata: Some(api::ContainerMetadata {
-            name: container.name.to_string(),
-            attempt: start.attempt,
-        }),
-        image: Some(api::ImageSpec { image: image.id.to_string(), ..Default::default() }),
-        command: container.command.iter().map(|s| s.to_string()).collect(),
-        args: container.args.iter().map(|s| s.to_string()).collect(),
-        labels: [
-            (cri::LABEL_POD_NAME.into(), meta.name.to_string()),
-            (cri::LABEL_POD_NAMESPACE.into(), meta.namespace.to_string()),
-            (cri::LABEL_POD_UID.into(), uid.to_string()),
-            (cri::LABEL_CONTAINER_NAME.into(), container.name.to_string()),
-        ]
-        .into(),
-        annotations: [(cri::HASH.into(), hash::hash_text(container))].into(),
-        log_path: format!("{}/{}.log", container.name, start.attempt),
-        ..Default::default()
-    };
     Ok(api::CreateContainerRequest {
         pod_sandbox_id: start.sandbox.as_str().into(),
         config: Some(config),
-        sandbox_config: Some(sandbox_config(facts, pod, uid, attempt)),
+        sandbox_config: Some(sandbox(facts, pod, uid, attempt)?.config),
     })
+}
+
+/// Gathers what the start of a container depends on.
+fn with_input<T>(
+    facts: &Facts,
+    pod: &Pod,
+    uid: &PodUid,
+    start: &Start,
+    make: impl FnOnce(&ContainerInput<'_>) -> Result<T, ConfigError>,
+) -> Result<T, String> {
+    let mut all = volumes::all_containers(pod);
+    let container = all.find(|c| c.name == start.name).ok_or("the container left its pod")?;
+    let setup = facts.workers.worker(uid).and_then(|w| w.setup());
+    let input = ContainerInput {
+        pod,
+        container,
+        attempt: start.attempt,
+        pod_ips: &hosts::pod_ips(pod, facts.pleg.view(uid), facts.machine()),
+        node_hosts: setup.and_then(|s| s.node_hosts.as_deref()).unwrap_or_default(),
+        recursive_read_only: facts.runtime_status.recursive_read_only(),
+        settings: facts.settings(),
+        machine: facts.machine(),
+    };
+    make(&input).map_err(|e| e.0)
 }
 
 /// `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`, cut to 255 bytes before the ending.

@@ -9,9 +9,10 @@
 use super::plan::{Start, Step, Stop};
 use super::requests;
 use crate::cx::Cx;
-use crate::effect::{Call, DiskOp, HelperOp, KernelOp, VolumeKind};
+use crate::effect::{Call, DiskOp, HelperOp, KernelOp};
 use crate::event::{DiskReply, Fault, HelperReply, KernelReply, Outcome, PodReady, RpcError};
 use crate::ids::{ContainerId, PodUid, SandboxId, Token};
+use crate::managers::containers::{CREATE_CONTAINER_CONFIG_ERROR, volumes};
 use crate::managers::cri::{self, answer};
 use crate::note::{ImageFound, ImageNote, Note, RuntimeNote, Said, StepDone, StepError, StepNote};
 use crate::planted::planted;
@@ -38,18 +39,11 @@ enum Job {
     Stop { open: BTreeMap<Box<str>, Token>, sandboxes: Vec<SandboxId>, error: Option<String> },
     RunSandbox,
     Image { start: Box<Start> },
-    Files { start: Box<Start>, image: Box<Image>, token: Token },
+    Files { start: Box<Start>, image: Box<ImageFound>, token: Token },
     Create { start: Box<Start> },
     Start { start: Box<Start>, id: ContainerId },
     TearDown,
     RemoveCgroup,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Image {
-    pub id: Box<str>,
-    pub user_id: Option<i64>,
-    pub username: Box<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,7 +119,7 @@ impl Runtime {
     // Directories and cgroups.
 
     fn set_up(&mut self, cx: &mut Cx<'_>, uid: &PodUid, pod: &Arc<Pod>) {
-        let setup = match requests::pod_setup(cx.facts, pod, uid) {
+        let setup = match requests::pod_setup(cx.facts, pod) {
             Ok(setup) => setup,
             Err(message) => {
                 said(cx, uid, "", "FailedMount", message.clone());
@@ -136,10 +130,9 @@ impl Runtime {
         self.jobs.insert(uid.clone(), Job::SetUp { cgroups: false, dirs: None, error: None });
         let ask = Ask::Cgroups { uid: uid.clone() };
         cx.call(ask, Call::Kernel(KernelOp::SetCgroups(cgroups)));
-        let plain = |kind: &VolumeKind| matches!(kind, VolumeKind::EmptyDir { .. });
-        let call = match setup.volumes.iter().all(|v| plain(&v.kind)) {
-            true => Call::Disk(DiskOp::SetUpPod(setup.into())),
-            false => Call::Helper(HelperOp::SetUpPod(setup.into())),
+        let call = match volumes::needs_helper(&setup) {
+            true => Call::Helper(HelperOp::SetUpPod(setup.into())),
+            false => Call::Disk(DiskOp::SetUpPod(setup.into())),
         };
         cx.call(Ask::Dirs { uid: uid.clone() }, call);
     }
@@ -267,7 +260,7 @@ impl Runtime {
         let request = match requests::run_sandbox(cx.facts, pod, uid, attempt) {
             Ok((request, warnings)) => {
                 for warning in warnings {
-                    said(cx, uid, "", "DNSConfigForming", warning);
+                    said(cx, uid, "", warning.reason, warning.message);
                 }
                 request
             }
@@ -333,12 +326,11 @@ impl Runtime {
                 let Some(pod) = cx.facts.workers.worker(uid).map(|w| w.pod().clone()) else {
                     return;
                 };
-                let files = requests::container_files(cx.facts, &pod, uid, &start);
-                let image = Box::new(Image {
-                    id: found.id.clone(),
-                    user_id: found.user_id,
-                    username: found.username.clone(),
-                });
+                let files = match requests::container_files(cx.facts, &pod, uid, &start) {
+                    Ok(files) => files,
+                    Err(text) => return self.config_error(cx, uid, &pod, text),
+                };
+                let image = Box::new(found.clone());
                 let op = DiskOp::PrepareContainer(files.into());
                 let token = cx.call(Ask::Files { uid: uid.clone() }, Call::Disk(op));
                 self.jobs.insert(uid.clone(), Job::Files { start, image, token });
@@ -350,17 +342,11 @@ impl Runtime {
         let Some(Job::Files { start, image, .. }) = self.jobs.get(uid) else { return };
         let (start, image) = (start.clone(), image.clone());
         let Some(pod) = cx.facts.workers.worker(uid).map(|w| w.pod().clone()) else { return };
-        let field = field_of(&pod, &start.name);
         if !matches!(outcome, Outcome::Disk(Ok(_))) {
-            let text = fault_text(&outcome);
-            tell(cx, uid, field, true, "Failed", format!("Error: {text}"));
-            return self.fail(cx, uid, "CreateContainerConfigError", text);
+            return self.config_error(cx, uid, &pod, fault_text(&outcome));
         }
         match requests::create_container(cx.facts, &pod, uid, &start, &image) {
-            Err(text) => {
-                tell(cx, uid, field, true, "Failed", format!("Error: {text}"));
-                self.fail(cx, uid, "CreateContainerConfigError", text);
-            }
+            Err(text) => self.config_error(cx, uid, &pod, text),
             Ok(request) => {
                 let within = cx.facts.settings().runtime_request_timeout;
                 let ask = Ask::Create { uid: uid.clone(), sandbox: start.sandbox.clone() };
@@ -368,6 +354,15 @@ impl Runtime {
                 self.jobs.insert(uid.clone(), Job::Create { start });
             }
         }
+    }
+
+    /// The pod's own definition, or its files, do not give a container.
+    fn config_error(&mut self, cx: &mut Cx<'_>, uid: &PodUid, pod: &Pod, text: String) {
+        if let Some(Job::Image { start } | Job::Files { start, .. }) = self.jobs.get(uid) {
+            let field = field_of(pod, &start.name);
+            tell(cx, uid, field, true, "Failed", format!("Error: {text}"));
+        }
+        self.fail(cx, uid, CREATE_CONTAINER_CONFIG_ERROR, text);
     }
 
     fn on_created(
