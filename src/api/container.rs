@@ -1,4 +1,5 @@
-//! Container of core/v1, release 1.36, and what hangs on it: ports, environment, probes, hooks, resources, security.
+//! Container of core/v1, release 1.36, and what hangs on it: ports, environment, probes, hooks,
+//! resources, security.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -52,7 +53,8 @@ object! {
         "containerPort" container_port: i32,
     }
 
-    /// All keys of a ConfigMap or Secret as environment variables, each with `prefix` before its name.
+    /// All keys of a ConfigMap or Secret as environment variables, each with `prefix` before its
+    /// name.
     pub struct EnvFromSource {
         "prefix" prefix: Box<str>,
         "configMapRef" config_map_ref: Option<OptionalReference>,
@@ -130,7 +132,8 @@ object! {
         "restartPolicy" restart_policy: Box<str>,
     }
 
-    /// What to do when the container ends with one of these codes: `action` is Restart or RestartAllContainers.
+    /// What to do when the container ends with one of these codes: `action` is Restart or
+    /// RestartAllContainers.
     pub struct ContainerRestartRule {
         "exitCodes" exit_codes: Option<ContainerRestartRuleOnExitCodes>,
     } always {
@@ -267,8 +270,9 @@ object! {
     }
 }
 
-/// A container that was added to a running pod to look into it: a container (not all of its fields may be set), and
-/// the name of the container whose processes it sees. On the wire both stand in one object.
+/// A container that was added to a running pod to look into it: a container (not all of its fields
+/// may be set), and the name of the container whose processes it sees. On the wire both stand in
+/// one object.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EphemeralContainer {
     pub container: Container,

@@ -1,7 +1,9 @@
-//! The values that core/v1 gives to fields of a pod that were left out. Later code may rely on them being there.
+//! The values that core/v1 gives to fields of a pod that were left out. Later code may rely on them
+//! being there.
 //!
-//! Upstream: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go (1.36, gates as shipped). Volume sources that are known by
-//! name only are left as they came. What only a kubelet adds to static pods (UID, name, node) is not done here.
+//! Upstream: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go (1.36, gates as shipped). Volume
+//! sources that are known by name only are left as they came. What only a kubelet adds to static
+//! pods (UID, name, node) is not done here.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -91,7 +93,8 @@ fn fill_container(container: &mut Container) {
     }
 }
 
-/// `Always` for an image whose tag may move: `latest`, said or meant. A name that cannot be read has no tag.
+/// `Always` for an image whose tag may move: `latest`, said or meant. A name that cannot be read
+/// has no tag.
 fn default_pull_policy(image: &str) -> &'static str {
     let tag = ImageReference::parse(image).and_then(|image| image.effective_tag());
     if tag == Some("latest") { pull_policy::ALWAYS } else { pull_policy::IF_NOT_PRESENT }
@@ -161,8 +164,9 @@ fn requests_from_limits(resources: &mut ResourceRequirements) {
     }
 }
 
-/// A pod with resources as a whole: limits of huge pages come from the containers, requests from the containers, or
-/// else from the limits. Huge pages cannot be overcommitted, so their requests are always the limits.
+/// A pod with resources as a whole: limits of huge pages come from the containers, requests from
+/// the containers, or else from the limits. Huge pages cannot be overcommitted, so their requests
+/// are always the limits.
 fn fill_pod_level_resources(spec: &mut PodSpec) {
     if let Some(resources) = &mut spec.resources {
         round_requirements(resources);

@@ -50,7 +50,8 @@ impl<'a> ImageReference<'a> {
     }
 }
 
-/// The first part is a registry if it looks like a host: a dot, a port, an upper-case letter, or `localhost`.
+/// The first part is a registry if it looks like a host: a dot, a port, an upper-case letter, or
+/// `localhost`.
 fn split_registry(name: &str) -> (Option<&str>, &str) {
     match name.split_once('/') {
         Some((host, path))

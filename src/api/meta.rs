@@ -1,4 +1,5 @@
-//! What every Kubernetes object has: metadata, owners, points in time, selectors, and numbers that may be names.
+//! What every Kubernetes object has: metadata, owners, points in time, selectors, and numbers that
+//! may be names.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -12,7 +13,8 @@ use crate::json::object;
 use crate::time::Time;
 
 object! {
-    /// ObjectMeta of meta/v1. `managedFields` and `selfLink` are not kept: no part of a kubelet reads them.
+    /// ObjectMeta of meta/v1. `managedFields` and `selfLink` are not kept: no part of a kubelet
+    /// reads them.
     pub struct ObjectMeta {
         "name" name: Box<str>,
         "generateName" generate_name: Box<str>,
@@ -93,7 +95,8 @@ impl Serialize for IntOrString {
     }
 }
 
-/// Snapshots hold a number or name only inside of objects, which are JSON there too, so `deserialize_any` will do.
+/// Snapshots hold a number or name only inside of objects, which are JSON there too, so
+/// `deserialize_any` will do.
 impl<'de> Deserialize<'de> for IntOrString {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(IntOrStringVisitor)

@@ -1,5 +1,6 @@
-//! Pod of core/v1, release 1.36. What a kubelet never looks into stays a JSON value, so that `/pods` returns it.
-//! Strings that stand for one of a few values stay strings, with the known values as constants beside the type.
+//! Pod of core/v1, release 1.36. What a kubelet never looks into stays a JSON value, so that
+//! `/pods` returns it. Strings that stand for one of a few values stay strings, with the known
+//! values as constants beside the type.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -17,7 +18,8 @@ use crate::quantity::Quantity;
 use crate::status::PodStatus;
 use crate::volume::Volume;
 
-/// Amounts by resource name: `cpu`, `memory`, `ephemeral-storage`, `hugepages-2Mi`, `example.com/gpu`.
+/// Amounts by resource name: `cpu`, `memory`, `ephemeral-storage`, `hugepages-2Mi`,
+/// `example.com/gpu`.
 pub type ResourceList = BTreeMap<Box<str>, Quantity>;
 
 object! {
@@ -192,7 +194,8 @@ pub mod resource {
 mod tests {
     use super::*;
 
-    /// The file sets each field that core/v1 of release 1.36 has, but for those that ObjectMeta says it drops.
+    /// The file sets each field that core/v1 of release 1.36 has, but for those that ObjectMeta
+    /// says it drops.
     #[test]
     fn no_field_is_lost() {
         let json = include_str!("../../fixtures/pods/every_field.json");

@@ -1,6 +1,8 @@
-//! What follows from a pod alone and several managers ask: its class, its rank, its resources, its names.
+//! What follows from a pod alone and several managers ask: its class, its rank, its resources, its
+//! names.
 //!
-//! Upstream: k8s.io/component-helpers/resource, pkg/apis/core/v1/helper/qos, pkg/kubelet/types (1.36).
+//! Upstream: k8s.io/component-helpers/resource, pkg/apis/core/v1/helper/qos, pkg/kubelet/types
+//! (1.36).
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -63,8 +65,9 @@ pub fn qos_class(pod: &Pod) -> QosClass {
     QosClass::parse(&pod.status.qos_class).unwrap_or_else(|| qos_class_of_spec(&pod.spec))
 }
 
-/// Guaranteed: every container, init containers too, limits cpu and memory, and requests just that. BestEffort: no
-/// container says anything. Resources of the pod as a whole take the place of those of its containers.
+/// Guaranteed: every container, init containers too, limits cpu and memory, and requests just that.
+/// BestEffort: no container says anything. Resources of the pod as a whole take the place of those
+/// of its containers.
 pub fn qos_class_of_spec(spec: &PodSpec) -> QosClass {
     let mut requests = ResourceList::new();
     let mut limits = ResourceList::new();
@@ -136,7 +139,8 @@ pub fn host_ports(spec: &PodSpec) -> impl Iterator<Item = &ContainerPort> {
     ports.filter(|port| port.host_port > 0)
 }
 
-/// What the pod as a whole asks for at its worst moment, overhead included: the reserve for it on the node.
+/// What the pod as a whole asks for at its worst moment, overhead included: the reserve for it on
+/// the node.
 pub fn effective_requests(spec: &PodSpec) -> ResourceList {
     let mut total = container_requests(spec);
     let pod_level = pod_level_resources(spec).map(|resources| &resources.requests);
@@ -145,8 +149,8 @@ pub fn effective_requests(spec: &PodSpec) -> ResourceList {
     total
 }
 
-/// The limit of the pod as a whole. A resource that only some containers limit is in it too: ask `is_limited`.
-/// Overhead counts where there is a limit.
+/// The limit of the pod as a whole. A resource that only some containers limit is in it too: ask
+/// `is_limited`. Overhead counts where there is a limit.
 pub fn effective_limits(spec: &PodSpec) -> ResourceList {
     let mut total = container_limits(spec);
     let pod_level = pod_level_resources(spec).map(|resources| &resources.limits);
@@ -191,8 +195,8 @@ pub fn container_limits(spec: &PodSpec) -> ResourceList {
     aggregate(spec, |container| &container.resources.limits)
 }
 
-/// While a pod starts, one init container runs at a time, beside the sidecars before it; afterwards all main
-/// containers and all sidecars run. The pod needs the most of these.
+/// While a pod starts, one init container runs at a time, beside the sidecars before it; afterwards
+/// all main containers and all sidecars run. The pod needs the most of these.
 fn aggregate(spec: &PodSpec, list: fn(&Container) -> &ResourceList) -> ResourceList {
     let mut total = ResourceList::new();
     for container in &spec.containers {
@@ -335,7 +339,8 @@ mod tests {
         check(
             json!([main]),
             json!([]),
-            json!({"overhead": {"cpu": "250m"}, "resources": {"requests": {"cpu": "5", "x.y/z": "1"}}}),
+            json!({"overhead": {"cpu": "250m"},
+                "resources": {"requests": {"cpu": "5", "x.y/z": "1"}}}),
             json!({"cpu": "5250m", "memory": "1Gi"}),
         );
     }

@@ -1,8 +1,10 @@
-//! Amounts of resources, as `resource.Quantity` of apimachinery: a number with a suffix, exact to a billionth.
+//! Amounts of resources, as `resource.Quantity` of apimachinery: a number with a suffix, exact to a
+//! billionth.
 //!
-//! Upstream: k8s.io/apimachinery/pkg/api/resource. Integers only: the amount is held in billionths ("nanos"), so that
-//! sums and comparisons are exact and every build prints the same. Upstream keeps numbers of any size; here what does
-//! not fit in `i128` nanos (over 1.7e29) is refused when parsed, and sums stop there.
+//! Upstream: k8s.io/apimachinery/pkg/api/resource. Integers only: the amount is held in billionths
+//! ("nanos"), so that sums and comparisons are exact and every build prints the same. Upstream
+//! keeps numbers of any size; here what does not fit in `i128` nanos (over 1.7e29) is refused when
+//! parsed, and sums stop there.
 
 use alloc::format;
 use core::cmp::Ordering;
@@ -119,8 +121,8 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The amount without its sign in nanos; what is finer than a nano counts as a whole one, on the ground that who
-    /// asks for something shall get something.
+    /// The amount without its sign in nanos; what is finer than a nano counts as a whole one, on
+    /// the ground that who asks for something shall get something.
     fn nanos(&self, scale: &Scale) -> Result<i128, QuantityError> {
         let (point, unit) = match scale {
             Scale::Ten(exponent) => (i64::from(*exponent), NANO),
@@ -181,8 +183,8 @@ impl Quantity {
         Quantity { nanos: milli as i128 * NANOS_IN_MILLI, format }
     }
 
-    /// Reads the text of a quantity. What is finer than a nano is rounded away from zero; binary amounts stop at
-    /// `i64::MAX`; a binary amount below one is written in decimal from then on.
+    /// Reads the text of a quantity. What is finer than a nano is rounded away from zero; binary
+    /// amounts stop at `i64::MAX`; a binary amount below one is written in decimal from then on.
     pub fn parse(text: &str) -> Result<Quantity, QuantityError> {
         const BINARY_MAX: i128 = i64::MAX as i128 * NANO;
         let parts = Parts::of(text)?;
@@ -228,7 +230,8 @@ impl Quantity {
         self.nanos
     }
 
-    /// The amount in whole thousandths, rounded away from zero: API defaulting keeps no finer amounts.
+    /// The amount in whole thousandths, rounded away from zero: API defaulting keeps no finer
+    /// amounts.
     #[must_use]
     pub fn round_to_milli(&self) -> Quantity {
         let milli = divide_away_from_zero(self.nanos, NANOS_IN_MILLI);
@@ -279,8 +282,8 @@ impl Ord for Quantity {
     }
 }
 
-/// The canonical form: no fraction, the largest suffix that allows this. Binary amounts that are not whole, or are
-/// below 1024, are written in decimal.
+/// The canonical form: no fraction, the largest suffix that allows this. Binary amounts that are
+/// not whole, or are below 1024, are written in decimal.
 impl fmt::Display for Quantity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nanos == 0 {

@@ -1,5 +1,5 @@
-//! Points in time as the API writes them: RFC 3339, kept as the text that came, read and written as nanoseconds since
-//! 1970 in UTC.
+//! Points in time as the API writes them: RFC 3339, kept as the text that came, read and written as
+//! nanoseconds since 1970 in UTC.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 const SECOND_NS: i64 = 1_000_000_000;
 const DAY_SECONDS: i64 = 86_400;
 
-/// An RFC 3339 time; empty means "not set". The text is kept as it came, so that it is written back unchanged.
-/// Equality is equality of the text.
+/// An RFC 3339 time; empty means "not set". The text is kept as it came, so that it is written back
+/// unchanged. Equality is equality of the text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Time(Box<str>);
 
@@ -88,7 +88,8 @@ struct DateTime {
 }
 
 impl DateTime {
-    /// Days to a date, counted in years that begin in March and cycles of 400 years, since both repeat exactly.
+    /// Days to a date, counted in years that begin in March and cycles of 400 years, since both
+    /// repeat exactly.
     fn from_ns(ns: i64) -> DateTime {
         let seconds = ns.div_euclid(SECOND_NS);
         let days = seconds.div_euclid(DAY_SECONDS) + 719_468; // since 0000-03-01
@@ -141,8 +142,9 @@ impl fmt::Display for DateTime {
     }
 }
 
-/// Reads RFC 3339 with any number of fraction digits (those past nanoseconds are cut off) and any zone, to
-/// nanoseconds since 1970. `None` for other text and for times outside the years 1678 to 2261 (the range of `i64`).
+/// Reads RFC 3339 with any number of fraction digits (those past nanoseconds are cut off) and any
+/// zone, to nanoseconds since 1970. `None` for other text and for times outside the years 1678 to
+/// 2261 (the range of `i64`).
 pub fn parse_ns(text: &str) -> Option<i64> {
     let mut rest = text.as_bytes();
     let year = digits(&mut rest, 4)?;

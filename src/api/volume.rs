@@ -1,5 +1,5 @@
-//! Volume of core/v1, release 1.36. The sources that a kubelet makes itself or hands to CSI are typed; those of
-//! removed or remote in-tree plugins are kept as they came, by name.
+//! Volume of core/v1, release 1.36. The sources that a kubelet makes itself or hands to CSI are
+//! typed; those of removed or remote in-tree plugins are kept as they came, by name.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -33,7 +33,8 @@ pub struct Volume {
     pub others: BTreeMap<&'static str, Value>,
 }
 
-/// Volume sources that are known by name only: in-tree plugins that were removed, moved to CSI or mount from remote.
+/// Volume sources that are known by name only: in-tree plugins that were removed, moved to CSI or
+/// mount from remote.
 pub const OTHER_SOURCES: [&str; 20] = [
     "awsElasticBlockStore",
     "azureDisk",
@@ -61,8 +62,8 @@ impl Volume {
     /// The names of the sources that are set, the typed ones first.
     pub fn sources(&self) -> impl Iterator<Item = &'static str> {
         let typed = [
-            ("hostPath", self.host_path.is_some()),
             ("emptyDir", self.empty_dir.is_some()),
+            ("hostPath", self.host_path.is_some()),
             ("secret", self.secret.is_some()),
             ("configMap", self.config_map.is_some()),
             ("downwardAPI", self.downward_api.is_some()),
@@ -127,15 +128,16 @@ impl Object for Volume {
 object_codec!(Volume);
 
 object! {
-    /// A directory or file of the node. `type` says what must be there, or be made; empty checks nothing.
+    /// A directory or file of the node. `type` says what must be there, or be made; empty checks
+    /// nothing.
     pub struct HostPathVolumeSource {
         "type" type_: Option<Box<str>>,
     } always {
         "path" path: Box<str>,
     }
 
-    /// An empty directory that lives as long as the pod. `medium` is empty (disk), Memory, HugePages or
-    /// HugePages-SIZE.
+    /// An empty directory that lives as long as the pod. `medium` is empty (disk), Memory,
+    /// HugePages or HugePages-SIZE.
     pub struct EmptyDirVolumeSource {
         "medium" medium: Box<str>,
         "sizeLimit" size_limit: Option<Quantity>,
