@@ -94,7 +94,7 @@ pub fn start_wanted(pod: &Pod, container: &Container, view: &PodView) -> bool {
 /// How far the init containers are, in the newest sandbox.
 pub fn init_progress(pod: &Pod, view: &PodView) -> InitProgress {
     let inits = &pod.spec.init_containers;
-    if inits.is_empty() || main_container_seen(pod, view) {
+    if inits.is_empty() || main_container_in_sandbox(pod, view) {
         return InitProgress::Done;
     }
     // The last one that has a trace tells: the finished ones before it may have been removed.
@@ -204,7 +204,7 @@ pub fn in_sandbox<'a>(view: &'a PodView, name: &str) -> Option<&'a ContainerView
 
 /// Whether a main container was made in the newest sandbox: then all init containers have been run
 /// there.
-fn main_container_seen(pod: &Pod, view: &PodView) -> bool {
+pub fn main_container_in_sandbox(pod: &Pod, view: &PodView) -> bool {
     pod.spec.containers.iter().any(|container| {
         in_sandbox(view, &container.name)
             .is_some_and(|shown| shown.state != ContainerState::Unknown)
