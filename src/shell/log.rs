@@ -4,7 +4,7 @@
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,17 +24,37 @@ struct Klog {
     pid: u32,
 }
 
-/// Starts logging; a second call only changes the verbosity.
-pub fn start(format: Format, verbosity: u32) {
+/// Lines that wait for somebody to print them above a table.
+static HELD: Mutex<Option<String>> = Mutex::new(None);
+/// Beyond this, held lines are dropped.
+const HELD_BYTES_MAX: usize = 64 * 1024;
+
+/// Starts logging; a second call only changes the verbosity. `None`: warnings and errors only.
+pub fn start(format: Format, verbosity: Option<u32>) {
     let level = match verbosity {
-        TRACE_FROM.. => LevelFilter::Trace,
-        DEBUG_FROM.. => LevelFilter::Debug,
-        _ => LevelFilter::Info,
+        Some(TRACE_FROM..) => LevelFilter::Trace,
+        Some(DEBUG_FROM..) => LevelFilter::Debug,
+        Some(_) => LevelFilter::Info,
+        None => LevelFilter::Warn,
     };
     static KLOG: OnceLock<Klog> = OnceLock::new();
     // A logger that is already there was put there by an earlier call.
     let _ = log::set_logger(KLOG.get_or_init(|| Klog { format, pid: std::process::id() }));
     log::set_max_level(level);
+}
+
+/// From now on lines are kept for `take_held`, so that they do not tear up what is drawn on the terminal.
+pub fn hold() {
+    *held() = Some(String::new());
+}
+
+/// The lines since the last time.
+pub fn take_held() -> String {
+    held().as_mut().map(std::mem::take).unwrap_or_default()
+}
+
+fn held() -> MutexGuard<'static, Option<String>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Log for Klog {
@@ -52,6 +72,12 @@ impl Log for Klog {
             Format::Text => text(now, self.pid, record),
             Format::Json => json(now, record),
         };
+        if let Some(held) = held().as_mut() {
+            if held.len() < HELD_BYTES_MAX {
+                held.push_str(&line);
+            }
+            return;
+        }
         // A closed standard error must not end the node.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }

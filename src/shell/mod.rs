@@ -1,5 +1,6 @@
 //! The outside: clocks, descriptors, processes. The reactor turns what happens there into events.
 
+pub mod boot;
 pub mod clock;
 pub mod crash;
 pub mod doors;
@@ -9,6 +10,7 @@ pub mod reactor;
 #[cfg(test)]
 mod scratch;
 pub mod tape;
+pub mod terminal;
 pub mod turns;
 pub mod vault;
 pub mod yaml;

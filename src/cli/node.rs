@@ -1,0 +1,107 @@
+//! What the commands that run a node have in common: from settings to a running loop.
+
+use crate::shell::boot::{self, LockError};
+use crate::shell::crash;
+use crate::shell::doors::{Outside, make_dirs};
+use crate::shell::reactor::{Reactor, Watcher};
+use crate::shell::vault::Vault;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use steplet_core::event::Boot;
+use steplet_core::settings::Settings;
+
+/// Everything that start-up decided.
+pub struct Node {
+    pub held: Held,
+    pub settings: Settings,
+    /// Sockets of the container runtime.
+    pub runtime: PathBuf,
+    pub images: PathBuf,
+    /// Overrides the addresses found (`--node-ip`); empty: those found.
+    pub node_ips: Vec<String>,
+    /// Where to record the run, and how much to keep.
+    pub tape: Option<(PathBuf, u64)>,
+    pub vault: Vault,
+    pub watcher: Option<Watcher>,
+    pub stop_after: Option<Duration>,
+}
+
+impl Node {
+    /// Runs until the end. Returns the exit status. Errors: a sentence for people.
+    pub fn run(self) -> Result<i32, String> {
+        let _until_the_end = self.held;
+        let root = Path::new(&self.settings.root_dir);
+        for (dir, mode) in
+            [(root.join("pods"), 0o750), (self.settings.pod_logs_dir.clone().into(), 0o750)]
+        {
+            make_dirs(&dir, mode).map_err(|fault| fault.message)?;
+        }
+        let mut machine = boot::machine();
+        if !self.node_ips.is_empty() {
+            machine.host_ips = self.node_ips;
+        }
+        let crashes = root.join("crashes");
+        let set_aside = crash::set_aside(&crashes);
+        for aside in &set_aside {
+            log::error!(
+                "{} is set aside until it changes: it brought this program down three times",
+                aside.name
+            );
+        }
+        crash::watch(&crashes, &machine.boot_id);
+        let outside = Outside {
+            images: self.images,
+            set_aside: set_aside.clone(),
+            ..Outside::of(self.runtime)
+        };
+        let seed = boot::seed().map_err(|error| format!("no random seed: {error}"))?;
+        let loop_error = |error| format!("the loop cannot go on: {error}");
+        let mut reactor = Reactor::new(outside, self.vault).map_err(loop_error)?;
+        if let Some((dir, max_bytes)) = &self.tape {
+            reactor.record(dir, *max_bytes, seed);
+        }
+        if let Some(watcher) = self.watcher {
+            reactor.watch(watcher);
+        }
+        if let Some(span) = self.stop_after {
+            reactor.stop_after(span);
+        }
+        let boot = Boot { seed, settings: self.settings, machine, set_aside };
+        reactor.run(boot).map_err(loop_error)
+    }
+}
+
+/// The locks of a node, held until it ends.
+pub struct Held(#[expect(dead_code, reason = "held, not read")] (boot::Lock, Option<boot::Lock>));
+
+/// Takes the root directory and the runtime for this process, before anything there is touched.
+pub fn hold(root: &Path, runtime: &Path) -> Result<Held, String> {
+    Ok(Held((lock(root)?, lock_runtime(runtime)?)))
+}
+
+fn lock(root: &Path) -> Result<boot::Lock, String> {
+    let place = root.display();
+    boot::lock(root).map_err(|error| match error {
+        LockError::Held(pid) => {
+            let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            format!(
+                "another agent{pid} uses {place}: end it first, or give this one another --root-dir"
+            )
+        }
+        LockError::Io(error) => format!("cannot use {place}: {error}"),
+    })
+}
+
+/// Two agents on one runtime take each other's pods for leftovers, whatever their root directories.
+fn lock_runtime(socket: &Path) -> Result<Option<boot::Lock>, String> {
+    match boot::lock_beside(socket) {
+        Ok(lock) => Ok(lock),
+        Err(LockError::Held(_)) => {
+            Err(format!("another agent drives the runtime at {}", socket.display()))
+        }
+        Err(LockError::Io(error)) => {
+            log::warn!("Cannot see whether another agent drives {}: {error}", socket.display());
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What `steplet run` shows: a table that is drawn again and again on a terminal, plain lines elsewhere.
+
+use crate::shell::{log, terminal};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use steplet_core::Core;
+use steplet_core::facts::Facts;
+use steplet_core::managers::pods::policy::{self, InitProgress};
+use steplet_core::managers::pods::view::{ContainerState, PodView};
+use steplet_core::managers::pods::workers::{Phase, Why, Worker};
+use steplet_core::time::{Mono, Now, Span, Wall};
+
+/// The table is drawn at most this often.
+const REDRAW: Span = Span::from_millis(100);
+/// The latest events shown below the table.
+const EVENTS_SHOWN: usize = 6;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Row {
+    pod: String,
+    ready: String,
+    status: String,
+    restarts: u32,
+    /// Seconds.
+    age: u64,
+    ip: String,
+}
+
+pub struct Table {
+    /// Lines of the table on the screen.
+    drawn: usize,
+    at: Mono,
+    /// Without a terminal: what was said about each pod, about the runtime, and about pulls.
+    said: BTreeMap<String, String>,
+    events: u64,
+}
+
+impl Table {
+    pub fn new() -> Table {
+        Table { drawn: 0, at: Mono(0), said: BTreeMap::new(), events: 0 }
+    }
+
+    /// Shows the core as it is.
+    pub fn show(&mut self, core: &Core, now: Now) {
+        // A pipe that nobody reads any more must not end the pods.
+        let mut out = std::io::stdout().lock();
+        let _ = match terminal::size() {
+            Some(_) if now.mono.since(self.at) < REDRAW => return,
+            Some((columns, rows)) => {
+                let text = self.draw(core.facts(), now, columns, rows);
+                out.write_all(text.as_bytes())
+            }
+            None => out.write_all(self.tell(core.facts(), now).as_bytes()),
+        };
+        let _ = out.flush();
+        self.at = now.mono;
+    }
+
+    fn draw(&mut self, facts: &Facts, now: Now, columns: usize, rows: usize) -> String {
+        let mut lines = vec![runtime_line(facts, now)];
+        lines.extend(format_rows(&pods(facts, now)));
+        for (image, since) in facts.pulls.running() {
+            lines.push(format!("pulling {image}, {}", age(now.mono.since(*since).secs())));
+        }
+        let ring = facts.events.ring();
+        for told in ring.iter().skip(ring.len().saturating_sub(EVENTS_SHOWN)) {
+            lines.push(format!("{} {}: {}", clock(told.last), told.reason, told.message));
+        }
+        // What lies above the screen cannot be drawn over.
+        lines.truncate(rows.saturating_sub(1));
+        let mut text = String::new();
+        if self.drawn > 0 {
+            let _ = write!(text, "\x1b[{}A", self.drawn);
+        }
+        text += "\r\x1b[J";
+        text += &log::take_held();
+        self.drawn = lines.len();
+        for line in lines {
+            text.extend(line.chars().take(columns));
+            text.push('\n');
+        }
+        text
+    }
+
+    /// What differs from what was told before, a line each.
+    fn tell(&mut self, facts: &Facts, now: Now) -> String {
+        let mut current = BTreeMap::from([("runtime".to_owned(), runtime_line(facts, now))]);
+        for row in pods(facts, now) {
+            let ip = if row.ip.is_empty() { String::new() } else { format!(", {}", row.ip) };
+            let restarts = match row.restarts {
+                0 => String::new(),
+                n => format!(", {n} restarts"),
+            };
+            let text = format!("pod {}: {} {}{restarts}{ip}", row.pod, row.status, row.ready);
+            current.insert(format!("pod {}", row.pod), text);
+        }
+        for image in facts.pulls.running().keys() {
+            current.insert(format!("pull {image}"), format!("pulling {image}"));
+        }
+        let mut text = String::new();
+        let fresh = facts.events.total().saturating_sub(self.events);
+        self.events = facts.events.total();
+        let ring = facts.events.ring();
+        let fresh = usize::try_from(fresh).unwrap_or(usize::MAX).min(ring.len());
+        for told in ring.iter().skip(ring.len() - fresh).filter(|told| told.warning) {
+            let _ = writeln!(text, "{} {}: {}", clock(now.wall), told.reason, told.message);
+        }
+        for (about, line) in &current {
+            if self.said.get(about) != Some(line) {
+                let _ = writeln!(text, "{} {line}", clock(now.wall));
+            }
+        }
+        for about in self.said.keys().filter(|about| !current.contains_key(*about)) {
+            if about.starts_with("pod ") {
+                let _ = writeln!(text, "{} {about}: gone", clock(now.wall));
+            }
+        }
+        self.said = current;
+        text
+    }
+}
+
+fn runtime_line(facts: &Facts, now: Now) -> String {
+    let status = &facts.runtime_status;
+    let name = match status.name() {
+        "" => "runtime".to_owned(),
+        name => format!("{name} {}", status.version()),
+    };
+    let problem = status.problem(now.mono).or(status.network_problem());
+    match (problem, status.last_error()) {
+        (None, _) => format!("{name}: ready"),
+        (Some(_), Some(error)) => format!("{name}: {error}"),
+        (Some(problem), None) => format!("{name}: {problem}"),
+    }
+}
+
+fn pods(facts: &Facts, now: Now) -> Vec<Row> {
+    let mut rows: Vec<Row> = (facts.workers.all().iter())
+        .map(|(uid, worker)| row(worker, facts.pleg.view(uid), now.wall))
+        .collect();
+    rows.sort_by(|a, b| a.pod.cmp(&b.pod));
+    rows
+}
+
+fn row(worker: &Worker, view: Option<&PodView>, now: Wall) -> Row {
+    let pod = worker.pod();
+    let empty = PodView::default();
+    let view = view.unwrap_or(&empty);
+    let names = pod.spec.containers.iter().map(|c| &*c.name);
+    let shown = names.filter_map(|name| view.container(name));
+    let running = shown.clone().filter(|c| c.state == ContainerState::Running).count();
+    let age = now.0.saturating_sub(worker.started().0) / 1_000_000_000;
+    let ip = view.sandbox().and_then(|sandbox| sandbox.ips.first());
+    Row {
+        pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
+        ready: format!("{running}/{}", pod.spec.containers.len()),
+        status: status(worker, view),
+        restarts: shown.map(|c| c.attempt).sum(),
+        age: u64::try_from(age).unwrap_or_default(),
+        ip: ip.map(|ip| ip.to_string()).unwrap_or_default(),
+    }
+}
+
+/// One word, as kubectl has it in the STATUS column.
+fn status(worker: &Worker, view: &PodView) -> String {
+    let pod = worker.pod();
+    let containers = &pod.spec.containers;
+    match worker.phase() {
+        Phase::Waiting => "Waiting".into(),
+        Phase::Terminating(_) => "Terminating".into(),
+        Phase::Cleaning(end) | Phase::Ended(end) => match &end.why {
+            Why::Rejected(reason, _) => reason.clone(),
+            Why::DeadlineExceeded => "DeadlineExceeded".into(),
+            Why::Unconfigured => "Terminating".into(),
+            Why::Finished => {
+                let bad = |c: &&str| view.container(c).is_some_and(|c| c.exit_code != 0);
+                let mut names = containers.iter().map(|c| &*c.name);
+                if names.any(|name| bad(&name)) { "Error" } else { "Completed" }.into()
+            }
+        },
+        Phase::Syncing => {
+            let runs = |name: &str| {
+                view.container(name).is_some_and(|c| c.state == ContainerState::Running)
+            };
+            let all = pod.spec.init_containers.iter().chain(containers);
+            let mut waiting = all.filter(|c| !runs(&c.name));
+            if let Some(reason) = waiting.find_map(|c| worker.reasons().get(&c.name)) {
+                return reason.reason.to_string();
+            }
+            match policy::init_progress(pod, view) {
+                InitProgress::Next(n) | InitProgress::Wait(n) => {
+                    format!("Init:{n}/{}", pod.spec.init_containers.len())
+                }
+                InitProgress::Failed => "Init:Error".into(),
+                InitProgress::Done if containers.iter().any(|c| runs(&c.name)) => "Running".into(),
+                InitProgress::Done => "ContainerCreating".into(),
+            }
+        }
+    }
+}
+
+fn format_rows(rows: &[Row]) -> Vec<String> {
+    let head = ["POD", "READY", "STATUS", "RESTARTS", "AGE", "IP"].map(str::to_owned);
+    let cells = rows.iter().map(|row| {
+        let Row { pod, ready, status, restarts, age: seconds, ip } = row.clone();
+        [pod, ready, status, restarts.to_string(), age(seconds), ip]
+    });
+    let cells: Vec<[String; 6]> = std::iter::once(head).chain(cells).collect();
+    let mut widths = [0; 6];
+    for line in &cells {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |cells: &[String; 6]| {
+        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    cells.iter().map(line).collect()
+}
+
+/// Seconds as kubectl prints an age.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Time of day, in UTC.
+fn clock(wall: Wall) -> String {
+    let second = wall.0.div_euclid(1_000_000_000).rem_euclid(86_400);
+    format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_they_must_be() {
+        let row = |pod: &str, status: &str, ip: &str| Row {
+            pod: pod.into(),
+            ready: "1/1".into(),
+            status: status.into(),
+            restarts: 12,
+            age: 7_300,
+            ip: ip.into(),
+        };
+        let rows = [row("default/web", "Running", "10.88.0.2"), row("a/b", "CrashLoopBackOff", "")];
+        let want = [
+            "POD          READY  STATUS            RESTARTS  AGE  IP",
+            "default/web  1/1    Running           12        2h   10.88.0.2",
+            "a/b          1/1    CrashLoopBackOff  12        2h",
+        ];
+        assert_eq!(format_rows(&rows), want);
+    }
+
+    #[test]
+    fn ages_and_times() {
+        let check = |seconds, want| assert_eq!(age(seconds), want);
+        check(0, "0s");
+        check(119, "119s");
+        check(120, "2m");
+        check(7_200, "2h");
+        check(172_800, "2d");
+        assert_eq!(clock(Wall(1_796_051_045_999_999_999)), "15:04:05");
+        assert_eq!(clock(Wall(-1)), "23:59:59");
+    }
+}

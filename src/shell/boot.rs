@@ -1,0 +1,322 @@
+//! What start-up does and finds out: the lock, the limits, the machine.
+
+use super::doors::Kernel;
+use super::doors::make_dirs;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::ifaddrs::getifaddrs;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::utsname::uname;
+use nix::unistd::{SysconfVar, sysconf};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use steplet_core::event::Machine;
+
+/// The facts of this machine that a run begins with.
+pub fn machine() -> Machine {
+    let kernel = Kernel::new();
+    let release = uname().ok().map(|u| u.release().to_string_lossy().into_owned());
+    Machine {
+        cpus: cpus(),
+        memory_bytes: memory_bytes(&read("/proc/meminfo")),
+        boot_id: read("/proc/sys/kernel/random/boot_id").trim().to_owned(),
+        machine_id: machine_id(),
+        kernel_version: release.unwrap_or_default(),
+        os_image: os_image(&read("/etc/os-release")),
+        architecture: go_arch(std::env::consts::ARCH).to_owned(),
+        host_ips: host_ips(),
+        cgroup_version: kernel.version(),
+        controllers: kernel.controllers(),
+        hugepage_sizes: hugepage_sizes(),
+        thermal_throttle: thermal_throttle(),
+    }
+}
+
+/// Eight bytes of the kernel's generator.
+pub fn seed() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Holds the root directory for this process; another agent on the same one ends itself.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "held open, for the lock on it")] Flock<File>);
+
+#[derive(Debug)]
+pub enum LockError {
+    /// Another agent runs; its process id, if it could be read.
+    Held(Option<u32>),
+    Io(io::Error),
+}
+
+/// Makes the root directory and takes it for this process.
+pub fn lock(root: &Path) -> Result<Lock, LockError> {
+    make_dirs(root, 0o750).map_err(|fault| LockError::Io(io::Error::other(fault.message)))?;
+    let mut open = OpenOptions::new();
+    open.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = open.open(root.join("steplet.lock")).map_err(LockError::Io)?;
+    let mut held = take(file)?;
+    let pid = format!("{}\n", std::process::id());
+    held.set_len(0).and_then(|()| held.write_all(pid.as_bytes())).map_err(LockError::Io)?;
+    Ok(Lock(held))
+}
+
+/// Takes the directory that a runtime's socket lies in, whatever file there is; `None` when it is not there yet.
+pub fn lock_beside(socket: &Path) -> Result<Option<Lock>, LockError> {
+    match File::open(socket.parent().unwrap_or(Path::new("/"))) {
+        Ok(dir) => Ok(Some(Lock(take(dir)?))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LockError::Io(error)),
+    }
+}
+
+fn take(file: File) -> Result<Flock<File>, LockError> {
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(held) => Ok(held),
+        Err((mut file, Errno::EWOULDBLOCK)) => {
+            let mut pid = String::new();
+            let _ = file.read_to_string(&mut pid);
+            Err(LockError::Held(pid.trim().parse().ok()))
+        }
+        Err((_, errno)) => Err(LockError::Io(errno.into())),
+    }
+}
+
+/// Whether swap is on. Upstream refuses to start then, unless failSwapOn is false.
+pub fn swap_is_on() -> bool {
+    has_swap(&read("/proc/swaps"))
+}
+
+fn has_swap(swaps: &str) -> bool {
+    swaps.lines().skip(1).any(|line| !line.trim().is_empty())
+}
+
+/// Asks for the limits that a node agent should have. A sandbox may refuse; the agent then works with less.
+pub fn raise_limits(max_open_files: u64, oom_score_adj: i32) {
+    if let Err(error) = raise_open_files(max_open_files) {
+        log::warn!("Cannot raise the limit of open files to {max_open_files}: {error}");
+    }
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", oom_score_adj.to_string()) {
+        log::warn!("Cannot set oom_score_adj to {oom_score_adj}: {error}");
+    }
+}
+
+fn raise_open_files(wanted: u64) -> nix::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft >= wanted {
+        return Ok(());
+    }
+    let whole = setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted.max(hard));
+    // Up to the hard limit is always allowed.
+    whole.or_else(|errno| {
+        setrlimit(Resource::RLIMIT_NOFILE, hard.min(wanted), hard)?;
+        Err(errno)
+    })
+}
+
+/// The path of a unix socket as `containerRuntimeEndpoint` names it. Errors: a sentence for people.
+pub fn socket_path(endpoint: &str) -> Result<PathBuf, String> {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    if path.starts_with('/') {
+        return Ok(PathBuf::from(path));
+    }
+    Err(format!("{endpoint:?} is no runtime endpoint: unix:///path/of/a/socket is wanted"))
+}
+
+/// A process named kubelet that sees the same files as this one: its id and name.
+pub fn other_kubelet() -> Option<(u32, String)> {
+    let own = std::process::id();
+    let mounts = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let entries = fs::read_dir("/proc").ok()?;
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(pid) = name.parse() else { continue };
+        let comm = read(entry.path().join("comm"));
+        // The kubelet of a node inside a container has files of its own, and is nobody's rival.
+        if pid != own && comm.trim() == "kubelet" && mounts(&name) == mounts("self") {
+            return Some((pid, "kubelet".to_owned()));
+        }
+    }
+    None
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+fn cpus() -> u32 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1)
+}
+
+fn memory_bytes(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or_default().saturating_mul(1024)
+}
+
+fn machine_id() -> String {
+    let id = read("/etc/machine-id").trim().to_owned();
+    if id.is_empty() { read("/var/lib/dbus/machine-id").trim().to_owned() } else { id }
+}
+
+/// PRETTY_NAME of os-release(5), with its quotes taken off.
+fn os_image(os_release: &str) -> String {
+    let name = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.unwrap_or("Linux").trim().trim_matches(['"', '\'']).to_owned()
+}
+
+fn go_arch(arch: &str) -> &str {
+    match arch {
+        "x86_64" => "amd64",
+        "x86" => "386",
+        "aarch64" => "arm64",
+        "powerpc64" => "ppc64le",
+        "loongarch64" => "loong64",
+        other => other,
+    }
+}
+
+fn hugepage_sizes() -> Vec<u64> {
+    let entries = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    let mut sizes: Vec<u64> =
+        entries.filter_map(|entry| hugepage_size(entry.file_name().to_str()?)).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+/// `hugepages-2048kB` in bytes.
+fn hugepage_size(name: &str) -> Option<u64> {
+    let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn thermal_throttle() -> Vec<String> {
+    let path = |cpu: u32| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle");
+    (0..cpus()).map(path).filter(|path| Path::new(path).is_dir()).collect()
+}
+
+/// The addresses of the interfaces with a default route, IPv4 first (contract 4.2); none on a machine without
+/// a network.
+fn host_ips() -> Vec<String> {
+    let v4 = default_interface(&read("/proc/net/route"));
+    let v6 = default_interface_v6(&read("/proc/net/ipv6_route"));
+    let mut addresses = Vec::new();
+    for interface in getifaddrs().into_iter().flatten() {
+        let Some(address) = interface.address else { continue };
+        let v4_of = |a: nix::sys::socket::SockaddrStorage| a.as_sockaddr_in().map(|a| a.ip());
+        let v6_of = |a: nix::sys::socket::SockaddrStorage| a.as_sockaddr_in6().map(|a| a.ip());
+        let name = Some(interface.interface_name);
+        match (v4_of(address), v6_of(address)) {
+            (Some(ip), _) if name == v4 => addresses.push(IpAddr::V4(ip)),
+            (_, Some(ip)) if name == v6 && is_global(ip) => addresses.push(IpAddr::V6(ip)),
+            _ => {}
+        }
+    }
+    let first = |wanted: fn(&IpAddr) -> bool| addresses.iter().copied().find(wanted);
+    let ips = [first(IpAddr::is_ipv4), first(IpAddr::is_ipv6)];
+    ips.into_iter().flatten().map(|ip| ip.to_string()).collect()
+}
+
+fn is_global(ip: Ipv6Addr) -> bool {
+    !(ip.is_loopback() || ip.is_unicast_link_local() || ip.is_multicast())
+}
+
+/// The interface of the default route with the lowest metric, from `/proc/net/route`.
+fn default_interface(table: &str) -> Option<String> {
+    let routes = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [interface, "00000000", _, _, _, _, metric, "00000000", ..] = fields[..] else {
+            return None;
+        };
+        Some((metric.parse::<u32>().ok()?, interface))
+    });
+    routes.min().map(|(_, interface)| interface.to_owned())
+}
+
+/// The same from `/proc/net/ipv6_route`, whose metric is in hexadecimal.
+fn default_interface_v6(table: &str) -> Option<String> {
+    let any = "00000000000000000000000000000000";
+    let routes = table.lines().filter_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [to, "00", _, _, _, metric, _, _, _, interface] = fields[..] else { return None };
+        let metric = u32::from_str_radix(metric, 16).ok()?;
+        (to == any && interface != "lo").then_some((metric, interface))
+    });
+    routes.min().map(|(_, interface)| interface.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::scratch::Scratch;
+
+    #[test]
+    fn texts_of_the_kernel() {
+        assert_eq!(memory_bytes("MemTotal:       24684544 kB\nMemFree: 1 kB\n"), 25_276_973_056);
+        assert_eq!(memory_bytes(""), 0);
+        let os = "ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
+        assert_eq!(os_image(os), "Debian GNU/Linux 12 (bookworm)");
+        assert_eq!(os_image(""), "Linux");
+        assert_eq!(hugepage_size("hugepages-2048kB"), Some(2 << 20));
+        assert_eq!(hugepage_size("hugepages-x"), None);
+        assert!(!has_swap("Filename\tType\tSize\tUsed\tPriority\n"));
+        assert!(has_swap("Filename\tType\n/dev/sda2 partition 1 0 -2\n"));
+        assert!(!has_swap(""));
+    }
+
+    #[test]
+    fn default_routes() {
+        let v4 = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+                  eth1\t00000000\t0101A8C0\t0003\t0\t0\t200\t00000000\t0\t0\t0\n\
+                  eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
+                  eth2\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+        assert_eq!(default_interface(v4).as_deref(), Some("eth0"));
+        assert_eq!(default_interface("Iface\n"), None);
+        let zero = "0".repeat(32);
+        let gateway = "fe800000000000000000000000000001";
+        let v6 = format!(
+            "{zero} 00 {zero} 00 {gateway} 00000400 00000001 00000000 00000003     eth0\n\
+             {zero} 00 {zero} 00 {zero} ffffffff 00000001 00000000 00200200       lo\n"
+        );
+        assert_eq!(default_interface_v6(&v6).as_deref(), Some("eth0"));
+        assert_eq!(default_interface_v6(""), None);
+    }
+
+    #[test]
+    fn endpoints() {
+        let check = |endpoint: &str, want: Option<&str>| {
+            assert_eq!(socket_path(endpoint).ok(), want.map(PathBuf::from), "{endpoint}");
+        };
+        check("unix:///run/containerd/containerd.sock", Some("/run/containerd/containerd.sock"));
+        check("/run/crio/crio.sock", Some("/run/crio/crio.sock"));
+        check("tcp://127.0.0.1:1", None);
+        check("run/crio.sock", None);
+        check("", None);
+    }
+
+    #[test]
+    fn the_second_instance_learns_of_the_first() {
+        let scratch = Scratch::new("lock");
+        let root = scratch.path().join("root");
+        let first = lock(&root).unwrap();
+        match lock(&root) {
+            Err(LockError::Held(pid)) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("{other:?}"),
+        }
+        drop(first);
+        lock(&root).unwrap();
+    }
+
+    #[test]
+    fn this_machine() {
+        let machine = machine();
+        assert!(machine.cpus > 0 && machine.memory_bytes > 0);
+        assert!(!machine.boot_id.is_empty() && !machine.kernel_version.is_empty());
+        assert_ne!(seed().unwrap(), seed().unwrap());
+    }
+}

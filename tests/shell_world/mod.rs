@@ -1,0 +1,145 @@
+//! The doors on a real `mio::Poll`, without a core: tests say the effects and see the events.
+#![allow(dead_code)] // each test file uses its part
+
+pub mod runtime;
+
+use mio::{Events, Poll};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use steplet::shell::clock;
+use steplet::shell::doors::{Doors, Outside};
+use steplet::shell::vault::Vault;
+use steplet_core::effect::{Call, Effect};
+use steplet_core::event::{Event, Item, Outcome};
+use steplet_core::ids::Token;
+
+pub const SOON: Duration = Duration::from_secs(20);
+
+pub struct World {
+    poll: Poll,
+    ready: Events,
+    pub doors: Doors,
+    next: u64,
+    /// Turns that were not asked for by anything: a loop that is busy without reason.
+    pub turns: u64,
+    scratch: Scratch,
+}
+
+impl World {
+    pub fn new(name: &str) -> World {
+        let scratch = Scratch::new(name);
+        let socket = scratch.path().join("runtime.sock");
+        World::with(scratch, Outside::of(socket))
+    }
+
+    pub fn with(scratch: Scratch, outside: Outside) -> World {
+        let poll = Poll::new().expect("descriptors are left");
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_steplet"));
+        let outside = Outside { program, ..outside };
+        let doors = Doors::new(poll.registry(), outside, Vault::default()).expect("doors open");
+        World { poll, ready: Events::with_capacity(64), doors, next: 0, turns: 0, scratch }
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir().join("runtime.sock")
+    }
+
+    pub fn call(&mut self, call: Call) -> Token {
+        self.next += 1;
+        let token = Token(self.next);
+        self.doors.carry_out(Effect::Call { token, call }, clock::mono());
+        token
+    }
+
+    pub fn cancel(&mut self, token: Token) {
+        self.doors.carry_out(Effect::Cancel(token), clock::mono());
+    }
+
+    /// One turn of the loop, of at most `wait`.
+    pub fn turn(&mut self, wait: Duration) {
+        self.doors.flush(clock::mono());
+        let wanted =
+            self.doors.deadline().map(|at| Duration::from_nanos(at.since(clock::mono()).0));
+        let wait =
+            if self.doors.busy() { Duration::ZERO } else { wanted.unwrap_or(wait).min(wait) };
+        self.poll.poll(&mut self.ready, Some(wait)).or_else(interrupted).expect("poll works");
+        self.turns += 1;
+        let now = clock::mono();
+        for event in &self.ready {
+            self.doors.ready(event, now);
+        }
+        self.doors.tend(now);
+        self.doors.flush(now);
+    }
+
+    /// The next event, which must come soon.
+    pub fn event(&mut self) -> Event {
+        let started = Instant::now();
+        loop {
+            if let Some(event) = self.doors.take() {
+                return event;
+            }
+            assert!(started.elapsed() < SOON, "nothing came");
+            self.turn(Duration::from_millis(100));
+        }
+    }
+
+    /// The outcome of this call; other events before it are a failure.
+    pub fn outcome(&mut self, token: Token) -> Outcome {
+        match self.event() {
+            Event::Done { token: done, outcome } if done == token => outcome,
+            other => panic!("not the end of {token:?}: {other:?}"),
+        }
+    }
+
+    pub fn item(&mut self, token: Token) -> Item {
+        match self.event() {
+            Event::Item { token: of, item } if of == token => item,
+            other => panic!("not an item of {token:?}: {other:?}"),
+        }
+    }
+
+    /// Whatever comes within a while.
+    pub fn events_for(&mut self, span: Duration) -> Vec<Event> {
+        let started = Instant::now();
+        let mut events = Vec::new();
+        while started.elapsed() < span {
+            self.turn(span.saturating_sub(started.elapsed()));
+            events.extend(std::iter::from_fn(|| self.doors.take()));
+        }
+        events
+    }
+}
+
+fn interrupted(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
+}
+
+/// A directory of its own, removed at the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("steplet-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
+        Scratch(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
