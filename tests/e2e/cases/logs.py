@@ -18,6 +18,11 @@ def logs(**options):
     return body.decode()
 
 
+def numbers(lines):
+    """In order: two streams are two pipes, and the runtime may read them in either order."""
+    return sorted(int(line.split()[1]) for line in lines)
+
+
 class Follower(threading.Thread):
     """Reads a followed log until it ends."""
 
@@ -43,19 +48,19 @@ def case():
     pod = running("log-writer")
     until("twenty lines", lambda: logs().count("\n") >= 20)
 
-    true("all of it, both streams, in order", logs().startswith("line 1\nline 2\nline 3\nline 4\nline 5\nline 6\n"))
+    true("the beginning of both streams", {"line 1", "line 2", "line 5", "line 10"} <= set(logs().splitlines()))
     same("tail of nothing", logs(tailLines=0), "")
     tail = logs(tailLines=3).splitlines()
     same("a tail of three", len(tail), 3)
-    true("which are the last", int(tail[-1].split()[1]) >= 20, tail)
-    same("a limit cuts within a line", logs(limitBytes=10), "line 1\nlin")
+    true("which are the last", min(numbers(tail)) >= 17, tail)
+    true("a limit cuts within a line", re.fullmatch(r"line \d\nlin", logs(limitBytes=10)), logs(limitBytes=10))
     stamped = logs(timestamps="true", limitBytes=2000).splitlines()[0]
-    true("a timestamp", re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(Z|[+-]\d\d:\d\d) line 1", stamped), stamped)
+    true("a timestamp", re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(Z|[+-]\d\d:\d\d) line \d", stamped), stamped)
     same("since the future", logs(sinceTime="2999-01-01T00:00:00Z"), "")
     time.sleep(3)
     recent = logs(sinceSeconds=1).splitlines()
     true("since a second ago", 1 <= len(recent) <= 3, recent)
-    true("since long ago", logs(sinceTime="2000-01-01T00:00:00Z").startswith("line 1\n"))
+    true("since long ago", "line 1\n" in logs(sinceTime="2000-01-01T00:00:00Z"))
 
     for path, want in {
         "/containerLogs/default/nobody-node1/writer": 404,
@@ -77,8 +82,8 @@ def case():
     until("a new file", lambda: os.path.getsize(path) > 0)
     count = len(follower.lines)
     until("the follower goes on in the new file", lambda: len(follower.lines) >= count + 3)
-    numbers = [int(line.split()[1]) for line in follower.lines]
-    same("no line is lost or doubled", numbers, list(range(numbers[0], numbers[0] + len(numbers))))
+    seen = numbers(follower.lines)
+    same("no line is lost or doubled", seen, list(range(seen[0], seen[0] + len(seen))))
 
     same("no previous one yet", get(PATH + "?previous=true", port=10250)[0], 400)
     with open("/run/orders/die", "w"):
@@ -87,5 +92,5 @@ def case():
     until("the follower ended with its container", lambda: follower.ended, 15)
     running("log-writer")
     last = logs(previous="true", tailLines=1)
-    true("the log before", int(last.split()[1]) >= numbers[-1], last)
-    until("the new one starts at the beginning", lambda: logs().startswith("line 1\n"))
+    true("the log before", int(last.split()[1]) >= seen[-1], last)
+    until("the new one starts at the beginning", lambda: "line 1\n" in logs())

@@ -53,8 +53,8 @@ def true(what, holds, seen=""):
         raise Failure(f"{what}{': ' if seen != '' else ''}{seen}")
 
 
-# The reference kubelet without an API server looks at its pods every 10 s only.
-PATIENCE = 4 if os.environ.get("REFERENCE") else 1
+# The reference kubelet starts in seconds, not at once.
+PATIENCE = 2 if os.environ.get("REFERENCE") else 1
 
 
 def until(what, probe, seconds=30, every=0.1):

@@ -1,0 +1,255 @@
+"""What is measured on a node: one agent, more and more pods. Runs inside tests/e2e/world/enter.
+
+`stage.py SUBJECT ROW...` prints one line of JSON: {row: {figure: value}}. SUBJECT is `steplet`, or the path
+of the reference kubelet. All rows use the same steps, so that both are measured alike.
+"""
+
+import json
+import os
+import re
+import signal
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e/world"))
+import agent as a  # noqa: E402
+import containerd  # noqa: E402
+
+IDLE_SECONDS = int(os.environ.get("IDLE_SECONDS", "60"))
+SETTLE_SECONDS = 20
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: c
+    image: registry.k8s.io/pause:3.10
+    imagePullPolicy: IfNotPresent
+    resources: {requests: {cpu: 1m, memory: 4Mi}}
+"""
+# The reference alone: its defaults would take the disk of a busy test machine for a full one.
+CALM = "evictionHard: {memory.available: 50Mi, nodefs.available: 1%, imagefs.available: 1%}\n"
+
+
+def say(text):
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+# ---- a process and its helpers ------------------------------------------------------------------
+
+
+def family(pid):
+    """The process and its descendants."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    children.setdefault(int(file.read().rsplit(")", 1)[1].split()[1]), []).append(int(entry))
+            except OSError:
+                continue
+    out, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        out.append(one)
+        todo += children.get(one, [])
+    return out
+
+
+def rss_mib(pid):
+    """Resident memory of the process and its helpers, in MiB."""
+    total = 0
+    for one in family(pid):
+        try:
+            total += a.status_number(one, "VmRSS")
+        except (OSError, LookupError):
+            continue  # ended meanwhile
+    return total / 1024
+
+
+def cpu_seconds(pid):
+    """Processor time of the process, its threads and its helpers, ended ones included."""
+    total = 0.0
+    for one in family(pid):
+        try:
+            for thread in os.listdir(f"/proc/{one}/task"):
+                with open(f"/proc/{one}/task/{thread}/schedstat") as file:
+                    total += int(file.read().split()[0]) / 1e9
+        except OSError:
+            continue
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return total + (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
+def metric(pattern):
+    """The sum of the values of all series that match, or None."""
+    text = a.get("/metrics")[1].decode()
+    found = [float(line.split()[-1]) for line in text.splitlines() if re.match(pattern, line)]
+    return sum(found) if found else None
+
+
+# ---- pods ---------------------------------------------------------------------------------------
+
+
+def have_pods(count):
+    for number in range(count):
+        path = f"{a.MANIFESTS}/pod-{number:03}.yaml"
+        if not os.path.exists(path):
+            a.place(f"pod-{number:03}.yaml", text=POD.replace("NAME", f"pod-{number:03}"))
+    begin = time.monotonic()
+    a.until(f"{count} pods run", lambda: sum(a.ready(pod) for pod in a.pods().values()) >= count, 120 + 2 * count, every=0.5)
+    say(f"{count} pods run after {time.monotonic() - begin:.0f} s")
+    time.sleep(SETTLE_SECONDS)
+
+
+def fresh_status(count):
+    """True when the agent tells the state of that many running containers, seen since its start."""
+    found = a.pods().values()
+    return sum(1 for pod in found if a.ready(pod) and a.container_status(pod).get("containerID")) >= count
+
+
+# ---- rows ---------------------------------------------------------------------------------------
+
+
+def memory(agent):
+    return {"rss_mib": rss_mib(agent.pid), "processes": len(family(agent.pid))}
+
+
+def idle(agent):
+    before, begin = cpu_seconds(agent.pid), time.monotonic()
+    time.sleep(IDLE_SECONDS)
+    return {"percent_of_core": 100 * (cpu_seconds(agent.pid) - before) / (time.monotonic() - begin)}
+
+
+def restart(agent, count, times):
+    took = []
+    for _ in range(times):
+        agent.end(signal.SIGKILL)
+        begin = time.monotonic()
+        agent.start(wait=False)
+        a.until("the status of all pods", lambda: fresh_status(count), 60, every=0.002)
+        took.append(1000 * (time.monotonic() - begin))
+        time.sleep(3)
+    return {"median_ms": statistics.median(took), "worst_ms": max(took), "times": times}
+
+
+CALL = re.compile(r'time="([^"]+)".*msg="(RunPodSandbox|CreateContainer|StartContainer)( within sandbox)? for (.*)"')
+
+
+def start_share(agent, count):
+    """For pods started one by one: from the manifest's rename to StartContainer answered, less the CRI calls.
+
+    Taken from containerd's own log, which has the time of each call and of its return: no word of the agent's.
+    """
+    own, calls = [], []
+    for number in range(count):
+        name = f"start-{number}"
+        with open(containerd.LOG, "rb") as log:
+            log.seek(0, os.SEEK_END)
+            a.place(f"{name}.yaml", text=POD.replace("NAME", name))
+            placed = time.time()
+            a.until(f"{name} runs", lambda: a.live(name), 60)
+            time.sleep(0.2)
+            text = log.read().decode(errors="replace")
+        spent, open_call, ended = 0.0, None, None
+        for line in text.splitlines():
+            found = CALL.search(line)
+            if not found:
+                continue
+            at = seconds_of(found[1])
+            if "returns" in found[4]:
+                if open_call is not None:
+                    spent += at - open_call
+                open_call = None
+                ended = at if found[2] == "StartContainer" else ended
+            else:
+                open_call = at
+        if ended is None:
+            raise a.Failure(f"containerd's log has no StartContainer of {name}")
+        own.append(1000 * (ended - placed - spent))
+        calls.append(1000 * spent)
+        a.remove(f"{name}.yaml")
+        a.until(f"{name} is gone", lambda: not a.live(name), 60)
+    own.sort()
+    return {"own_p50_ms": statistics.median(own), "own_p99_ms": own[int(len(own) * 0.99)], "calls_p50_ms": statistics.median(calls), "pods": count}
+
+
+def seconds_of(stamp):
+    """RFC 3339 with nanoseconds, in UTC or with an offset, to seconds since 1970."""
+    import datetime
+
+    whole, fraction, zone = re.fullmatch(r"([^.]+)(\.\d+)?(Z|[+-]\d\d:\d\d)", stamp).groups()
+    zone = "+00:00" if zone == "Z" else zone
+    return datetime.datetime.fromisoformat(whole + zone).timestamp() + float(fraction or 0)
+
+
+def tape_bytes(agent):
+    folder = f"{agent.state}/tapes"
+    return sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
+
+
+def recorder(agent):
+    """Growth of the tape with ten idle pods, and the recorder's processor time when the agent tells it."""
+    spent, size, begin = metric("steplet_recorder_seconds_total"), tape_bytes(agent), time.monotonic()
+    time.sleep(IDLE_SECONDS)
+    passed = time.monotonic() - begin
+    out = {"mb_a_day": (tape_bytes(agent) - size) * 86400 / passed / 1e6}
+    if spent is not None:
+        out["percent_of_core"] = 100 * (metric("steplet_recorder_seconds_total") - spent) / passed
+    return out
+
+
+def replay(agent):
+    """Speed of a replay of what this run recorded with 50 idle pods."""
+    begin = time.monotonic()
+    code, out = a.steplet("replay", f"{agent.state}/tapes", timeout=600)
+    last = out.strip().splitlines()[-1] if out.strip() else ""
+    return {"exit": code, "seconds": time.monotonic() - begin, "last_line": last}
+
+
+def main():
+    subject, rows = sys.argv[1], set(sys.argv[2:])
+    ours = subject == "steplet"
+    agent = a.Agent(config=a.CONFIG + ("" if ours else CALM), reference=None if ours else subject)
+    out = {}
+    agent.start()
+    time.sleep(2)
+    if "start" in rows:
+        say("a pod's start, one by one")
+        out["start"] = start_share(agent, 40 if ours else 5)
+    if rows & {"memory", "recorder"}:
+        have_pods(10)
+        if "memory" in rows:
+            out["memory_10"] = memory(agent)
+        if "recorder" in rows and ours:
+            say(f"the recorder, {IDLE_SECONDS} s")
+            out["recorder"] = recorder(agent)
+    if rows & {"idle", "restart", "turn", "replay"}:
+        have_pods(50)
+        if rows & {"idle", "replay"}:
+            say(f"50 idle pods, {IDLE_SECONDS} s")
+            out["idle"] = idle(agent)
+        if "turn" in rows and ours:
+            out["turn"] = {"p999_ms": 1000 * (metric(r'steplet_turn_seconds\{quantile="0.999"\}') or 0), "longest_ms": 1000 * (metric(r'steplet_turn_seconds\{quantile="1"\}') or 0)}
+        if "replay" in rows and ours:
+            out["replay"] = replay(agent)
+        if "restart" in rows:
+            say("restarts with 50 pods")
+            out["restart"] = restart(agent, 50, 10 if ours else 2)
+    if "memory" in rows:
+        have_pods(110)
+        out["memory_110"] = memory(agent)
+    out["threads"] = {"most": agent.threads_max}
+    print(json.dumps(out))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except a.Failure as failure:
+        say(f"{failure}")
+        sys.exit(1)
