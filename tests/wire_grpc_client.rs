@@ -171,8 +171,8 @@ async fn answer(
     }
 }
 
-/// Moves bytes until nobody has any. `cut` is a position in the server's bytes at which a read ends;
-/// `step` is the most that is moved at once.
+/// Moves bytes until nobody has any. `cut` is a position in the server's bytes at which a read
+/// ends; `step` is the most that is moved at once.
 fn run(client: &mut GrpcClient, server: &mut Server, cut: usize, step: usize) -> Vec<Event> {
     let mut events = client.poll();
     let mut fed = 0;

@@ -142,7 +142,8 @@ fn conversations_in_all_pieces() {
     );
     check(
         "HEAD /echo HTTP/1.1\nHost: a\n\nHEAD /chunks HTTP/1.1\nHost: a\n\n",
-        "HTTP/1.1 200 OK\nContent-Length: 0\n\nHTTP/1.1 200 OK\nX: y\nTransfer-Encoding: chunked\n\n",
+        "HTTP/1.1 200 OK\nContent-Length: 0\n\n\
+         HTTP/1.1 200 OK\nX: y\nTransfer-Encoding: chunked\n\n",
         &["HEAD /echo", "HEAD /chunks"],
     );
     check(
@@ -349,9 +350,11 @@ fn closing_when_idle_lets_the_open_answer_through() {
 #[test]
 fn mutated_requests_never_panic() {
     let corpus: [&[u8]; 5] = [
-        b"GET /x?y=z HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\nGET /none HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /x?y=z HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n\
+          GET /none HTTP/1.1\r\nHost: a\r\n\r\n",
         b"PUT /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET /x HTTP/1.0\r\n\r\n",
-        b"PUT /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nT: v\r\n\r\n",
+        b"PUT /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+          3;a=b\r\nabc\r\n0\r\nT: v\r\n\r\n",
         b"HEAD /chunks HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n",
         b"GET http://h:1/short HTTP/1.1\r\nHost: a\r\n\r\nGET /abort HTTP/1.1\r\nHost: a\r\n\r\n",
     ];

@@ -1,4 +1,5 @@
-//! The HTTP/2 server against an h2 client in memory: many requests at once, hostile clients, bounded buffers.
+//! The HTTP/2 server against an h2 client in memory: many requests at once, hostile clients,
+//! bounded buffers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -12,8 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
 use steplet_wire::http_server::{Event, HttpServer, Protocol};
-use steplet_wire::tls::{Broken, Client, TlsServer, TlsSession};
-use steplet_wire::tls_settings::{TlsError, TlsSettings};
+use steplet_wire::tls::{Broken, Client, TlsError, TlsServer, TlsSession, TlsSettings};
 
 #[allow(dead_code)] // each test file uses its part
 mod wire_memory;

@@ -1,16 +1,16 @@
 //! Lists of a runtime, freed from the order that the runtime's hash maps gave them.
 //!
-//! A runtime in Go answers the same list in another order each time, and writes the map fields of each
-//! entry in another order too. [`digest`] tells whether anything changed without decoding or sorting;
-//! [`canonical`] gives the bytes that are the same for the same list.
+//! A runtime in Go answers the same list in another order each time, and writes the map fields of
+//! each entry in another order too. [`digest`] tells whether anything changed without decoding or
+//! sorting; [`canonical`] gives the bytes that are the same for the same list.
 //!
-//! Why a sum serves: the digest of a message adds one hash for each field, so the order of fields does not
-//! count, which is what protobuf says of fields with different numbers. Among fields with one number the
-//! order does count, unless the shape calls them a set; so the hash of any other field contains how many
-//! of its number came before. A field that this file does not know is therefore taken as ordered: at
-//! worst a mere reordering looks like a change, never a change like a mere reordering. Each inner sum is
-//! hashed again before it is added one level up, with the length of its message, lest fields could
-//! wander from entry to entry unseen.
+//! Why a sum serves: the digest of a message adds one hash for each field, so the order of fields
+//! does not count, which is what protobuf says of fields with different numbers. Among fields with
+//! one number the order does count, unless the shape calls them a set; so the hash of any other
+//! field contains how many of its number came before. A field that this file does not know is
+//! therefore taken as ordered: at worst a mere reordering looks like a change, never a change like
+//! a mere reordering. Each inner sum is hashed again before it is added one level up, with the
+//! length of its message, lest fields could wander from entry to entry unseen.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -23,8 +23,8 @@ use crate::protobuf::{Field, Kind, Malformed, fields, put_field};
 pub struct Shape(&'static [(u32, Inner)]);
 
 enum Inner {
-    /// Repeated messages whose order means nothing, told apart by their field 1: list entries by id, and
-    /// map entries, which are messages of key 1 and value 2.
+    /// Repeated messages whose order means nothing, told apart by their field 1: list entries by
+    /// id, and map entries, which are messages of key 1 and value 2.
     Set(&'static Shape),
     /// A message with sets inside.
     Message(&'static Shape),
@@ -52,7 +52,8 @@ impl Shape {
 
 /// A digest that is equal for lists that differ only in order. It allocates nothing.
 pub fn digest(list: &[u8], shape: &Shape) -> Result<u128, Malformed> {
-    // Fields seen so far, by number; the last place is shared by all high numbers, whose order then counts.
+    // Fields seen so far, by number; the last place is shared by all high numbers, whose order then
+    // counts.
     let mut seen = [0u32; 32];
     let mut sum = 0u128;
     for field in fields(list) {

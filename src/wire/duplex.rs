@@ -1,5 +1,5 @@
-//! An in-memory byte stream with two ends: [`Near`] is held by the caller who owns the socket, [`Far`]
-//! is given to h2, which wants `AsyncRead` and `AsyncWrite`.
+//! An in-memory byte stream with two ends: [`Near`] is held by the caller who owns the socket,
+//! [`Far`] is given to h2, which wants `AsyncRead` and `AsyncWrite`.
 //!
 //! No waker is kept here. The caller polls h2 after every change of the near end, so that there is
 //! nobody to wake.
@@ -30,7 +30,8 @@ struct Shared {
 /// The end beside the socket.
 pub(crate) struct Near {
     shared: Rc<RefCell<Shared>>,
-    /// Bytes on their way out. Apart from `shared` so that a plain slice can be lent; refilled by a swap.
+    /// Bytes on their way out. Apart from `shared` so that a plain slice can be lent; refilled by a
+    /// swap.
     sending: BytesMut,
 }
 
@@ -47,8 +48,8 @@ impl Near {
         self.shared.borrow_mut().input.extend_from_slice(bytes);
     }
 
-    /// The peer sends no more. What h2 still writes is dropped: an HTTP/2 peer that has closed its side
-    /// is gone, and h2 must not wait for room that nobody makes.
+    /// The peer sends no more. What h2 still writes is dropped: an HTTP/2 peer that has closed its
+    /// side is gone, and h2 must not wait for room that nobody makes.
     pub(crate) fn feed_eof(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.input_ended = true;

@@ -1,10 +1,11 @@
 //! One gRPC client connection: HTTP/2 by h2, polled by hand, unary and server-streaming calls.
 //!
-//! After every `feed`, `feed_eof`, `call`, `cancel` and `consume_output` the caller polls once and then
-//! writes out what `output` shows. Deadlines belong to the caller, who cancels. No PING is ever sent:
-//! runtimes in Go close a connection that pings more often than every five minutes.
+//! After every `feed`, `feed_eof`, `call`, `cancel` and `consume_output` the caller polls once and
+//! then writes out what `output` shows. Deadlines belong to the caller, who cancels. No PING is
+//! ever sent: runtimes in Go close a connection that pings more often than every five minutes.
 //!
-//! Every call that was neither cancelled nor dropped with the client ends in exactly one [`Event::Done`].
+//! Every call that was neither cancelled nor dropped with the client ends in exactly one
+//! [`Event::Done`].
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -29,8 +30,8 @@ const CONNECTION_WINDOW: u32 = 128 * 1024;
 const SEND_BUFFER: usize = 64 * 1024;
 /// An error text comes as a header, percent-encoded, and may quote much of a request.
 const HEADER_LIST_MAX: u32 = 64 * 1024;
-/// h2 counts small DATA frames that wait to be read against this. One `feed` can hold thousands of small
-/// messages of a stream, which is no attack when it comes from the runtime.
+/// h2 counts small DATA frames that wait to be read against this. One `feed` can hold thousands of
+/// small messages of a stream, which is no attack when it comes from the runtime.
 const SMALL_FRAME_BUDGET: usize = 4 * 1024 * 1024;
 
 const USER_AGENT: &str = concat!("grpc-steplet/", env!("CARGO_PKG_VERSION"));
@@ -146,7 +147,8 @@ impl GrpcClient {
         self.near.consume_output(n);
     }
 
-    /// False once calls cannot succeed here any more: the connection ended or the server is leaving.
+    /// False once calls cannot succeed here any more: the connection ended or the server is
+    /// leaving.
     pub fn accepts_calls(&self) -> bool {
         self.link.as_ref().is_some_and(|link| !link.leaving)
     }
@@ -158,8 +160,8 @@ impl GrpcClient {
 
     /// Starts a call, or queues it behind [`CALLS_MAX`] others.
     ///
-    /// `path` is `/package.Service/Method`, `body` the encoded message. `timeout_ms` goes to the server as
-    /// `grpc-timeout`. An id that is still in use is a bug.
+    /// `path` is `/package.Service/Method`, `body` the encoded message. `timeout_ms` goes to the
+    /// server as `grpc-timeout`. An id that is still in use is a bug.
     pub fn call(&mut self, id: u64, path: &str, body: Bytes, timeout_ms: Option<u64>) {
         let in_use =
             self.calls.iter().any(|c| c.id == id) || self.waiting.iter().any(|w| w.id == id);
@@ -396,7 +398,8 @@ fn request(
     request.body(())
 }
 
-/// At most eight digits, so the unit grows with the span; rounded up, as the caller's own deadline rules.
+/// At most eight digits, so the unit grows with the span; rounded up, as the caller's own deadline
+/// rules.
 fn grpc_timeout(ms: u64) -> String {
     const DIGITS: u64 = 99_999_999;
     let units = [("m", 1), ("S", 1000), ("M", 60_000), ("H", 3_600_000)];

@@ -33,10 +33,11 @@ pub(crate) struct Deframer {
 }
 
 impl Deframer {
-    /// Takes bytes from the front of `data` until a message is whole (then call again) or `data` is empty.
+    /// Takes bytes from the front of `data` until a message is whole (then call again) or `data` is
+    /// empty.
     ///
-    /// Errors: `ResourceExhausted` for a message over [`MESSAGE_MAX`]; `Internal` for a compressed one,
-    /// since no compression was offered.
+    /// Errors: `ResourceExhausted` for a message over [`MESSAGE_MAX`]; `Internal` for a compressed
+    /// one, since no compression was offered.
     pub(crate) fn take(&mut self, data: &mut Bytes) -> Result<Option<Bytes>, GrpcStatus> {
         if self.prefix_have < PREFIX {
             let n = data.len().min(PREFIX - self.prefix_have);

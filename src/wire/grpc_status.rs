@@ -1,4 +1,5 @@
-//! gRPC status: the codes, and how a status is read from HTTP/2 headers, resets and dead connections.
+//! gRPC status: the codes, and how a status is read from HTTP/2 headers, resets and dead
+//! connections.
 //!
 //! Source: the gRPC project's "gRPC over HTTP2" and "HTTP to gRPC status code mapping" documents.
 
@@ -110,8 +111,9 @@ impl GrpcStatus {
     }
 }
 
-/// Undoes the encoding of `grpc-message`. A `%` that is not followed by two hexadecimal digits stands for
-/// itself and bytes that are not UTF-8 are replaced: the documents forbid to drop a message for its form.
+/// Undoes the encoding of `grpc-message`. A `%` that is not followed by two hexadecimal digits
+/// stands for itself and bytes that are not UTF-8 are replaced: the documents forbid to drop a
+/// message for its form.
 fn percent_decode(text: &[u8]) -> String {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;

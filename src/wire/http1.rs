@@ -1,4 +1,5 @@
-//! The server side of an HTTP/1.0 or HTTP/1.1 connection. Use it through [`crate::http_server::HttpServer`].
+//! The server side of an HTTP/1.0 or HTTP/1.1 connection. Use it through
+//! [`crate::http_server::HttpServer`].
 //!
 //! ```text
 //!  reading   Head -> Body -> Answer -> Head ...        the client's half
@@ -6,15 +7,19 @@
 //!            any -> Over                               end, refusal, or no keep-alive
 //!  writing   Head -> Body(framing) -> Finished         the half of the open exchange
 //! ```
-//! The next head is read only when both halves of an exchange are through, so pipelined requests wait in
-//! the input. A body that the answer did not wait for is read over, within the same bound.
+//! The next head is read only when both halves of an exchange are through, so pipelined requests
+//! wait in the input. A body that the answer did not wait for is read over, within the same bound.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::http_server::{Event, HEAD_MAX, Length, Version};
-use crate::http1_body::{BodyReader, Part};
-use crate::http1_head::{self, Refusal};
 use crate::outbox::{Outbox, release_if_idle};
+
+use body::{BodyReader, Part};
+use head::Refusal;
+
+mod body;
+pub(crate) mod head;
 
 /// Input beyond this waits in the socket, unless it belongs to a head.
 const INPUT_MAX: usize = 64 * 1024;
@@ -180,7 +185,8 @@ impl Http1 {
             Reading::Tunnel | Reading::TunnelOver if answered => self.end(),
             Reading::Tunnel | Reading::TunnelOver => return false,
             Reading::Over => {
-                // A refused or broken-off connection has no exchange; a finished one only has output.
+                // A refused or broken-off connection has no exchange; a finished one only has
+                // output.
                 if self.closed_said {
                     return false;
                 }
@@ -197,7 +203,7 @@ impl Http1 {
         while *scanned == 0 && self.input.starts_with(b"\r\n") {
             self.input.advance(2);
         }
-        let end = http1_head::head_end(&self.input, scanned);
+        let end = head::head_end(&self.input, scanned);
         if end.unwrap_or(self.input.len()) > HEAD_MAX {
             self.refuse(Refusal(431), events);
         } else if let Some(end) = end {
@@ -215,9 +221,9 @@ impl Http1 {
     }
 
     fn begin(&mut self, head: &[u8]) -> Result<Event, Refusal> {
-        let parsed = http1_head::parse(head)?;
+        let parsed = head::parse(head)?;
         let reader = BodyReader::new(parsed.body, self.body_max)?;
-        let has_body = parsed.body != http1_head::BodyKind::Length(0);
+        let has_body = parsed.body != head::BodyKind::Length(0);
         if parsed.expects_continue && has_body && self.input.is_empty() {
             self.out.put(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
@@ -260,7 +266,7 @@ impl Http1 {
     fn refuse(&mut self, refusal: Refusal, events: &mut Vec<Event>) {
         let unanswered = self.exchange.as_ref().is_none_or(|e| matches!(e.writing, Writing::Head));
         if unanswered {
-            self.out.put(http1_head::refusal(refusal.0).as_bytes());
+            self.out.put(head::refusal(refusal.0).as_bytes());
             events.push(Event::Refused { status: refusal.0 });
         }
         self.break_off(events);
@@ -296,10 +302,11 @@ impl Http1 {
         let Some(exchange) = self.open(id) else { return };
         assert!(matches!(exchange.writing, Writing::Head), "a second answer to request {id}");
         if tunnel && !at_body_end {
-            // An upgrade whose request still has a body to come cannot be told from the tunnel's bytes.
+            // An upgrade whose request still has a body to come cannot be told from the tunnel's
+            // bytes.
             return self.end();
         }
-        let mut head = http1_head::status_and_headers(status, headers);
+        let mut head = head::status_and_headers(status, headers);
         let bodiless = exchange.is_head || status == 204 || status == 304;
         let framing = match length {
             Length::Tunnel => Framing::Tunnel,

@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 
 use crate::duplex::{Far, Flag, Near, duplex};
 use crate::http_server::{Event, HEAD_MAX, Length, RequestHead, Version};
-use crate::http1_head::{clean_value, is_hop_header};
+use crate::http1::head::{clean_value, is_hop_header};
 
 /// Requests under way at once on one connection.
 const STREAMS_MAX: u32 = 100;

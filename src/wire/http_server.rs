@@ -1,8 +1,9 @@
 //! The server side of one HTTP connection, the same for HTTP/1.1 and HTTP/2.
 //!
-//! After every `feed`, `feed_eof`, `consume_output` and every word of an answer the caller polls once and
-//! then writes out what `output` shows. Requests of a connection are told apart by an id; on HTTP/1.1 there
-//! is one at a time and pipelined ones wait. Time-outs are the caller's, by [`HttpServer::is_idle`].
+//! After every `feed`, `feed_eof`, `consume_output` and every word of an answer the caller polls
+//! once and then writes out what `output` shows. Requests of a connection are told apart by an id;
+//! on HTTP/1.1 there is one at a time and pipelined ones wait. Time-outs are the caller's, by
+//! [`HttpServer::is_idle`].
 
 use bytes::Bytes;
 
@@ -60,12 +61,13 @@ pub enum Event {
     Writable {
         id: u64,
     },
-    /// The client sends no more, though it may still read: finish, and end an answer that has no end.
+    /// The client sends no more, though it may still read: finish, and end an answer that has no
+    /// end.
     HalfClosed {
         id: u64,
     },
-    /// The request is over before its answer was through; further words to this id are ignored. It can still
-    /// come after `finish_with`, while the rest is under way.
+    /// The request is over before its answer was through; further words to this id are ignored. It
+    /// can still come after `finish_with`, while the rest is under way.
     Gone {
         id: u64,
     },
@@ -86,8 +88,8 @@ pub enum Length {
     Tunnel,
 }
 
-/// Which protocol a connection speaks. ALPN decides; without TLS it is HTTP/1.1, and HTTP/2's preface is
-/// refused, as by Go's server unless it is told otherwise.
+/// Which protocol a connection speaks. ALPN decides; without TLS it is HTTP/1.1, and HTTP/2's
+/// preface is refused, as by Go's server unless it is told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http1,
@@ -155,8 +157,8 @@ impl HttpServer {
         either!(self, c => c.poll())
     }
 
-    /// Is no request open? Then an idle time-out may close the connection. Bytes of an unfinished head are no
-    /// activity: a client that sends its head for ever stays idle.
+    /// Is no request open? Then an idle time-out may close the connection. Bytes of an unfinished
+    /// head are no activity: a client that sends its head for ever stays idle.
     pub fn is_idle(&self) -> bool {
         either!(self, c => c.is_idle())
     }
@@ -166,14 +168,15 @@ impl HttpServer {
         either!(self, c => c.close_when_idle());
     }
 
-    /// Begins the answer. `status` is final (200 to 599), or 101 with [`Length::Tunnel`]. The connection adds
-    /// length and connection headers itself; line breaks in values become spaces.
+    /// Begins the answer. `status` is final (200 to 599), or 101 with [`Length::Tunnel`]. The
+    /// connection adds length and connection headers itself; line breaks in values become spaces.
     pub fn respond(&mut self, id: u64, status: u16, headers: &[(&str, &str)], length: Length) {
         either!(self, c => c.respond(id, status, headers, length));
     }
 
-    /// Takes bytes of the body from the front of `data` and says how many; fewer than all means: wait for
-    /// `Writable`. Bytes for a request that is gone, or beyond a HEAD, are taken and dropped.
+    /// Takes bytes of the body from the front of `data` and says how many; fewer than all means:
+    /// wait for `Writable`. Bytes for a request that is gone, or beyond a HEAD, are taken and
+    /// dropped.
     pub fn write_body(&mut self, id: u64, data: &[u8]) -> usize {
         either!(self, c => c.write_body(id, data))
     }

@@ -1,7 +1,7 @@
 //! Protocols without sockets: bytes in, bytes and messages out.
 //!
-//! Nothing in this room opens a descriptor, starts a thread or waits. The caller moves bytes between
-//! a socket and a connection, and asks the connection what happened.
+//! Nothing in this room opens a descriptor, starts a thread or waits. The caller moves bytes
+//! between a socket and a connection, and asks the connection what happened.
 #![forbid(unsafe_code)]
 
 pub mod canon;
@@ -10,12 +10,8 @@ pub mod grpc_client;
 mod grpc_frame;
 pub mod grpc_status;
 mod http1;
-mod http1_body;
-mod http1_head;
 mod http2_server;
 pub mod http_server;
 mod outbox;
 pub mod protobuf;
 pub mod tls;
-pub mod tls_settings;
-pub mod x509_subject;

@@ -2,8 +2,9 @@
 //!
 //! Source: protobuf.dev, "Encoding".
 
-/// The bytes are not protobuf, or not the message that was meant: a field runs over the end, a varint over
-/// ten bytes, a group is used, a message stands where none can, or there are too many fields.
+/// The bytes are not protobuf, or not the message that was meant: a field runs over the end, a
+/// varint over ten bytes, a group is used, a message stands where none can, or there are too many
+/// fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 

@@ -1,7 +1,8 @@
 //! TLS as a filter: encrypted bytes in, plain bytes out, and back. The server's side.
 //!
-//! A client's certificate is asked for if a CA is given, and never demanded: like kubelet, the server lets
-//! every client in, and whoever authenticates requests asks [`TlsSession::client`] who it is.
+//! A client's certificate is asked for if a CA is given, and never demanded: like kubelet, the
+//! server lets every client in, and whoever authenticates requests asks [`TlsSession::client`] who
+//! it is.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -16,21 +17,25 @@ use rustls::{ServerConnection, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
-use crate::tls_settings::{TlsError, TlsSettings};
-use crate::x509_subject::{self, Subject};
+pub use settings::{TlsError, TlsSettings};
+pub use subject::Subject;
+
+mod settings;
+mod subject;
 
 /// Most bytes, plain or encrypted, that a session holds for its socket.
 const BUFFER_MAX: usize = 32 * 1024;
 
-/// What all sessions of a listener share. A changed certificate or CA means a new one for new sessions.
+/// What all sessions of a listener share. A changed certificate or CA means a new one for new
+/// sessions.
 pub struct TlsServer {
     config: Arc<ServerConfig>,
     client_ca: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl TlsServer {
-    /// From PEM: the certificate with its chain, its key (PKCS #1, PKCS #8 or SEC 1), and the CA bundle for
-    /// clients. It fails if the key is not the certificate's.
+    /// From PEM: the certificate with its chain, its key (PKCS #1, PKCS #8 or SEC 1), and the CA
+    /// bundle for clients. It fails if the key is not the certificate's.
     pub fn new(
         settings: &TlsSettings,
         certificate: &[u8],
@@ -54,7 +59,8 @@ impl TlsServer {
         };
         let mut config = builder.with_single_cert(chain, key).map_err(bad)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Resumption would keep memory for each client and need a clock; kubelet's clients keep connections.
+        // Resumption would keep memory for each client and need a clock; kubelet's clients keep
+        // connections.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(TlsServer { config: Arc::new(config), client_ca })
@@ -93,8 +99,8 @@ fn verifier(
         .map_err(|error| bad(error.to_string()))
 }
 
-/// The connection is not as TLS asks, or was cut; the text is for the log. Write out what is left, an alert
-/// perhaps, and close.
+/// The connection is not as TLS asks, or was cut; the text is for the log. Write out what is left,
+/// an alert perhaps, and close.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken(pub String);
 
@@ -136,8 +142,8 @@ impl TlsSession {
         Ok(())
     }
 
-    /// The socket is at its end. An error means that the client never said so within TLS: what came may be
-    /// less than what was sent.
+    /// The socket is at its end. An error means that the client never said so within TLS: what came
+    /// may be less than what was sent.
     pub fn feed_eof(&mut self) -> Result<(), Broken> {
         if self.ended { Ok(()) } else { Err(Broken("cut off without close_notify".into())) }
     }
@@ -156,17 +162,17 @@ impl TlsSession {
         self.connection.alpn_protocol()
     }
 
-    /// Who the client is by its certificate at this wall time, in seconds since 1970; `None` without one.
+    /// Who the client is by its certificate at this wall time, in seconds since 1970; `None`
+    /// without one.
     pub fn client(&self, now: u64) -> Option<Client> {
         let verifier = self.client_ca.as_ref()?;
         let (own, chain) = self.connection.peer_certificates()?.split_first()?;
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now));
-        let refused =
-            match (verifier.verify_client_cert(own, chain, now), x509_subject::subject(own)) {
-                (Err(error), _) => Err(error.to_string()),
-                (Ok(_), None) => Err("unreadable subject".to_owned()),
-                (Ok(_), Some(subject)) => Ok(subject),
-            };
+        let refused = match (verifier.verify_client_cert(own, chain, now), subject::subject(own)) {
+            (Err(error), _) => Err(error.to_string()),
+            (Ok(_), None) => Err("unreadable subject".to_owned()),
+            (Ok(_), Some(subject)) => Ok(subject),
+        };
         let certificate = own.to_vec();
         Some(match refused {
             Ok(subject) => Client { refused: None, subject, certificate },
@@ -174,8 +180,8 @@ impl TlsSession {
         })
     }
 
-    /// Takes plain bytes for the client from the front of `plain` and says how many; none while the buffer is
-    /// full.
+    /// Takes plain bytes for the client from the front of `plain` and says how many; none while the
+    /// buffer is full.
     pub fn write(&mut self, plain: &[u8]) -> usize {
         // A writer into memory fails only after the end of the session.
         self.connection.writer().write(plain).unwrap_or(plain.len())
@@ -198,7 +204,8 @@ impl TlsSession {
 }
 
 /// Asks for a certificate, checks that the client has its key, and leaves the judgement to
-/// [`TlsSession::client`]: in kubelet a bad certificate is one way less to authenticate, not a dead connection.
+/// [`TlsSession::client`]: in kubelet a bad certificate is one way less to authenticate, not a dead
+/// connection.
 #[derive(Debug)]
 struct AskOnly(Arc<dyn ClientCertVerifier>);
 

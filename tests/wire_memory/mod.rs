@@ -1,5 +1,5 @@
-//! What the wire tests share: a byte stream in memory for h2's other side, and numbers that are the same in
-//! each run.
+//! What the wire tests share: a byte stream in memory for h2's other side, and numbers that are the
+//! same in each run.
 
 use std::cell::RefCell;
 use std::io;

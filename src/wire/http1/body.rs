@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::http1_head::{BodyKind, Refusal};
+use super::head::{BodyKind, Refusal};
 
 /// Longest line of a chunk's size with its extensions, and all trailers together.
 const LINE_MAX: usize = 4096;
@@ -105,7 +105,8 @@ impl BodyReader {
         }
     }
 
-    /// A line with its end, which must be CR LF: a lone LF is read differently by different servers.
+    /// A line with its end, which must be CR LF: a lone LF is read differently by different
+    /// servers.
     fn line(&mut self, input: &mut BytesMut) -> Result<Option<BytesMut>, Refusal> {
         match input[self.scanned..].iter().position(|b| *b == b'\n') {
             Some(at) if self.scanned + at >= LINE_MAX => Err(Refusal(400)),

@@ -1,7 +1,7 @@
 //! Names and numbers of kubelet's TLS settings, which are Go's, and what this build makes of them.
 //!
-//! What Go knows and this build does not have is left out with a word, since hardening guides hand out lists
-//! with suites that no client needs; what Go does not know either is an error.
+//! What Go knows and this build does not have is left out with a word, since hardening guides hand
+//! out lists with suites that no client needs; what Go does not know either is an error.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use rustls::SupportedProtocolVersion;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::version::{TLS12, TLS13};
 
-/// Go's names of cipher suites and their IANA numbers, `crypto/tls` of Go 1.25, the insecure ones included.
-/// TLS 1.3 suites may be named, but Go has them always on.
+/// Go's names of cipher suites and their IANA numbers, `crypto/tls` of Go 1.25, the insecure ones
+/// included. TLS 1.3 suites may be named, but Go has them always on.
 const CIPHER_SUITES: [(&str, u16); 27] = [
     ("TLS_AES_128_GCM_SHA256", 0x1301),
     ("TLS_AES_256_GCM_SHA384", 0x1302),
@@ -102,9 +102,11 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// From `tlsCipherSuites`, `tlsMinVersion` and `tlsCurvePreferences`; empty ones mean everything.
+    /// From `tlsCipherSuites`, `tlsMinVersion` and `tlsCurvePreferences`; empty ones mean
+    /// everything.
     ///
-    /// TLS 1.2 is the floor whatever the configuration says. Order is no preference here, nor in Go.
+    /// TLS 1.2 is the floor whatever the configuration says. Order is no preference here, nor in
+    /// Go.
     pub fn new(
         cipher_suites: &[impl AsRef<str>],
         min_version: &str,
@@ -176,7 +178,8 @@ fn number(group: &dyn rustls::crypto::SupportedKxGroup) -> i64 {
 mod tests {
     use super::*;
 
-    /// Suites, versions, curves and left-out words that come of settings; or the error's first words.
+    /// Suites, versions, curves and left-out words that come of settings; or the error's first
+    /// words.
     fn outcome(suites: &[&str], version: &str, curves: &[i64]) -> Result<[usize; 4], String> {
         let settings = TlsSettings::new(suites, version, curves).map_err(|e| e.to_string())?;
         let provider = &settings.provider;

@@ -1,7 +1,7 @@
 //! Heads of HTTP/1: finds and parses those of requests, writes those of answers.
 //!
-//! Stricter than Go where leniency lets two readers see two different requests (RFC 9112, section 11.2):
-//! both a length and a transfer coding, folded lines, a coding on HTTP/1.0.
+//! Stricter than Go where leniency lets two readers see two different requests (RFC 9112, section
+//! 11.2): both a length and a transfer coding, folded lines, a coding on HTTP/1.0.
 
 use http::StatusCode;
 
@@ -32,8 +32,8 @@ pub(crate) struct Parsed {
     pub(crate) expects_continue: bool,
 }
 
-/// Where the head at the front of `input` ends. `scanned` is kept by the caller between calls, from 0, so that
-/// no byte is looked at twice however small the pieces are in which the head comes.
+/// Where the head at the front of `input` ends. `scanned` is kept by the caller between calls, from
+/// 0, so that no byte is looked at twice however small the pieces are in which the head comes.
 pub(crate) fn head_end(input: &[u8], scanned: &mut usize) -> Option<usize> {
     while let Some(at) = input[*scanned..].iter().position(|b| *b == b'\n') {
         let line_end = *scanned + at;

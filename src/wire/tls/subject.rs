@@ -1,7 +1,7 @@
 //! The subject of an X.509 certificate: who a client says it is, by the names that Kubernetes uses.
 //!
-//! Reads only what lies before the subject (RFC 5280, section 4.1) and trusts nothing: the signature is
-//! somebody else's business.
+//! Reads only what lies before the subject (RFC 5280, section 4.1) and trusts nothing: the
+//! signature is somebody else's business.
 
 /// User name and groups in the words of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
