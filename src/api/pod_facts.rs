@@ -66,8 +66,8 @@ pub fn qos_class(pod: &Pod) -> QosClass {
 }
 
 /// Guaranteed: every container, init containers too, limits cpu and memory, and requests just that.
-/// BestEffort: no container says anything. Resources of the pod as a whole take the place of those
-/// of its containers.
+/// BestEffort: no container says anything. Resources of the pod as a whole, even empty ones, take the
+/// place of those of its containers.
 pub fn qos_class_of_spec(spec: &PodSpec) -> QosClass {
     let mut requests = ResourceList::new();
     let mut limits = ResourceList::new();
@@ -78,7 +78,7 @@ pub fn qos_class_of_spec(spec: &PodSpec) -> QosClass {
         all_limited &= limited.len() == 2 || !counted;
         add_all(&mut limits, &limited);
     };
-    match pod_level_resources(spec) {
+    match spec.resources.as_deref() {
         Some(resources) => count(resources, !resources.limits.is_empty()),
         None => spec
             .containers
@@ -156,7 +156,7 @@ pub fn effective_limits(spec: &PodSpec) -> ResourceList {
     let pod_level = pod_level_resources(spec).map(|resources| &resources.limits);
     override_with(&mut total, pod_level);
     for (name, limit) in &mut total {
-        if let Some(overhead) = spec.overhead.get(name) {
+        if let Some(overhead) = spec.overhead.get(name).filter(|_| !limit.is_zero()) {
             *limit = limit.add(overhead);
         }
     }
@@ -290,6 +290,7 @@ mod tests {
         let pod_level = json!({"requests": {"cpu": "1", "memory": "1Gi"},
             "limits": {"cpu": "1", "memory": "1Gi"}});
         check(json!([empty]), json!([]), pod_level, Guaranteed);
+        check(json!([full]), json!([]), json!({}), BestEffort);
         check(json!([full]), json!([]), json!({"requests": {"cpu": "1"}}), Burstable);
         check(
             json!([full]),
