@@ -1,12 +1,12 @@
 //! From the parser's events to the tree: anchors, merges, keys and the bounds on all of them.
 
 use super::events::{Anchor, Event, Events, Text};
-use super::lines::{push_index, push_key};
 use super::scalar::{self, Scalar};
 use super::tree::{Child, Mark, Node, Tree, Value};
 use super::{Duplicate, Limits, YamlError};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use steplet_api::config::{push_index, push_key};
 
 /// Builds the tree of the first document; later ones are not looked at, as upstream's decoder does
 /// for a manifest. No document is a null.

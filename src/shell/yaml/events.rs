@@ -1,16 +1,16 @@
 //! The kept parser behind one small alphabet: all that this room knows of granit-parser.
 //!
-//! Why that one: Go's scanner is libyaml's. The others that are kept and safe follow YAML 1.2 to the
-//! letter and refuse what libyaml takes, a tab after a colon or a `]` at the margin; this one has
-//! the choice. Of 20,000 mutated manifests it refused 0.4 % that Go reads, saphyr-parser 2.3 %.
+//! Why that one: Go's scanner is libyaml's. The others that are kept and safe follow YAML 1.2 to
+//! the letter and refuse what libyaml takes, a tab after a colon or a `]` at the margin; this one
+//! has the choice. Of 20,000 mutated manifests it refused 0.4 % that Go reads, saphyr-parser 2.3 %.
 
 use super::YamlError;
 use super::tree::Mark;
 use granit_parser::{Event as Raw, Marker, Parser, ScalarStyle, StrInput, Tag};
 use std::borrow::Cow;
 
-/// The name of `&anchor` and `*anchor`; the parser numbers them, and a later anchor of the same name
-/// has a new number.
+/// The name of `&anchor` and `*anchor`; the parser numbers them, and a later anchor of the same
+/// name has a new number.
 pub(super) type Anchor = usize;
 
 pub(super) enum Event<'a> {

@@ -3,13 +3,13 @@
 //! serde_json does the reading; the tree keeps number literals as they are written, since a JSON
 //! reader that rounds them would not be the same door for both languages.
 
-use super::lines::{push_index, push_key};
 use super::tree::{Child, Mark, Node, Tree, Value};
 use super::{Duplicate, Limits, YamlError};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use steplet_api::config::{push_index, push_key};
 
 pub(super) fn read(text: &str, limits: Limits) -> Result<Tree, YamlError> {
     let raw: &RawValue = serde_json::from_str(text).map_err(|error| {

@@ -110,18 +110,3 @@ fn field_path(path: &str) -> Vec<String> {
     }
     steps
 }
-
-/// Adds a key to a field path: plain names with a dot, all others in brackets.
-pub(super) fn push_key(path: &mut String, key: &str) {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if key.is_empty() || !key.chars().all(plain) {
-        path.extend(["[", key, "]"]);
-    } else {
-        path.extend([if path.is_empty() { "" } else { "." }, key]);
-    }
-}
-
-/// Adds a list index to a field path.
-pub(super) fn push_index(path: &mut String, index: usize) {
-    path.extend(["[", &index.to_string(), "]"]);
-}

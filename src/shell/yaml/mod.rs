@@ -1,9 +1,10 @@
 //! YAML as Go's Kubernetes reads it, turned into canonical JSON, with the line of every key.
 //!
-//! Manifests and kubelet configurations are YAML 1.1 in the dialect of `sigs.k8s.io/yaml`: `0644` is
-//! 420, `yes` is true, `12:30:45` stays text. Parsers of YAML 1.2 read the same bytes differently, and
-//! a wrong file mode is a wrong permission. So the grammar comes from a kept parser's events and the
-//! meaning of scalars, tags, merges and keys is decided here, to the letter of the Go library.
+//! Manifests and kubelet configurations are YAML 1.1 in the dialect of `sigs.k8s.io/yaml`: `0644`
+//! is 420, `yes` is true, `12:30:45` stays text. Parsers of YAML 1.2 read the same bytes
+//! differently, and a wrong file mode is a wrong permission. So the grammar comes from a kept
+//! parser's events and the meaning of scalars, tags, merges and keys is decided here, to the letter
+//! of the Go library.
 //!
 //! Input that starts with `{` is JSON and is read as JSON, as upstream does.
 

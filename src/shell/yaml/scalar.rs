@@ -1,7 +1,7 @@
 //! What a scalar means: the YAML 1.1 of go-yaml v2, as the Kubernetes libraries use it.
 //!
-//! Source: `resolve.go` of `go.yaml.in/yaml/v2` 2.4, observed case by case. Base-60 numbers and dates
-//! stay text there, `0o` is octal there, and `y` is a boolean.
+//! Source: `resolve.go` of `go.yaml.in/yaml/v2` 2.4, observed case by case. Base-60 numbers and
+//! dates stay text there, `0o` is octal there, and `y` is a boolean.
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar {
@@ -13,8 +13,9 @@ pub(super) enum Scalar {
     Text(String),
 }
 
-/// The meaning of `text`. `tag` is empty when there is none, and `!!int` for `tag:yaml.org,2002:int`.
-/// `plain` is false for quoted and block scalars, which are text unless a tag says otherwise.
+/// The meaning of `text`. `tag` is empty when there is none, and `!!int` for
+/// `tag:yaml.org,2002:int`. `plain` is false for quoted and block scalars, which are text unless a
+/// tag says otherwise.
 pub(super) fn resolve(tag: &str, plain: bool, text: &str) -> Result<Scalar, String> {
     match tag {
         "" if !plain => Ok(Scalar::Text(text.to_owned())),

@@ -176,7 +176,8 @@ fn duplicates_are_told_with_their_place() {
 
 #[test]
 fn lines() {
-    let yaml = "kind: Pod\nspec:\n  containers:\n  - name: a\n    mode: 0644\n  - name: b\n    on: yes\n\
+    let yaml = "kind: Pod\nspec:\n  containers:\n  - name: a\n    mode: 0644\n  - \
+                name: b\n    on: yes\n\
                 metadata: {labels: {x.y/z: 1}}\nalias: &q [1]\nuse: *q\n";
     let json = "{\"kind\": \"Pod\",\n \"spec\": {\"containers\": [\n  {\"mode\": 420},\n  7]}}";
     let check = |text: &str, path: &str, want: Option<(u32, u32)>| {
