@@ -90,11 +90,12 @@ fn evictions(config: &KubeletConfiguration, say: Say<'_>) {
         [("evictionHard", &config.eviction_hard), ("evictionSoft", &config.eviction_soft)]
     {
         each(path, map, say, |name, threshold| {
-            signal(name).or_else(|| amount(threshold, |share| (0.0..=100.0).contains(&share), true))
+            signal(name)
+                .or_else(|| amount(threshold, |share| (0..=100_000_000_000).contains(&share), true))
         });
     }
     each("evictionMinimumReclaim", &config.eviction_minimum_reclaim, say, |name, reclaim| {
-        signal(name).or_else(|| amount(reclaim, |share| share > 0.0, false))
+        signal(name).or_else(|| amount(reclaim, |share| share > 0, false))
     });
     let periods = &config.eviction_soft_grace_period;
     each("evictionSoftGracePeriod", periods, say, |name, period| {
@@ -112,7 +113,7 @@ fn evictions(config: &KubeletConfiguration, say: Say<'_>) {
 }
 
 /// What is wrong with a quantity or a percentage.
-fn amount(text: &str, share_fits: impl Fn(f64) -> bool, positive: bool) -> Option<String> {
+fn amount(text: &str, share_fits: impl Fn(i128) -> bool, positive: bool) -> Option<String> {
     if text.ends_with('%') {
         let fits = percent(text).is_some_and(share_fits);
         return (!fits).then(|| format!("\"{text}\" is no fitting percentage"));
@@ -126,10 +127,11 @@ fn amount(text: &str, share_fits: impl Fn(f64) -> bool, positive: bool) -> Optio
     }
 }
 
-fn percent(text: &str) -> Option<f64> {
+/// Billionths of a percent.
+fn percent(text: &str) -> Option<i128> {
     let number = text.strip_suffix('%')?;
-    number.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b)).then_some(())?;
-    number.parse().ok()
+    let decimal = number.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b));
+    Quantity::parse(number).ok().filter(|_| decimal).map(|quantity| quantity.nanos())
 }
 
 fn reserved_memory(config: &KubeletConfiguration, say: Say<'_>) {

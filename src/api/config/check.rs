@@ -95,8 +95,7 @@ impl Checker<'_> {
         self.range("podsPerCore", c.pods_per_core, 0, i64::MAX);
         self.range("registryBurst", c.registry_burst, 0, i64::MAX);
         self.range("registryPullQPS", c.registry_pull_qps, 0, i64::MAX);
-        let factor = c.memory_throttling_factor;
-        let fits = factor > 0.0 && factor <= 1.0;
+        let fits = (1..=1_000_000_000).contains(&c.memory_throttling_factor.billionths);
         self.rule(fits, "memoryThrottlingFactor", "must be above 0 and at most 1");
         let period = c.cpu_cfs_quota_period;
         let fits = (GoDuration::from_millis(1)..=GoDuration::from_secs(1)).contains(&period);

@@ -169,7 +169,7 @@ record! {
         "enableProfilingHandler" enable_profiling_handler: bool = nil(true),
         "enableDebugFlagsHandler" enable_debug_flags_handler: bool = nil(true),
         "seccompDefault" seccomp_default: bool = nil(false),
-        "memoryThrottlingFactor" memory_throttling_factor: f64 = nil(0.9),
+        "memoryThrottlingFactor" memory_throttling_factor: Factor = nil(Factor::default()),
         "memoryReservationPolicy" memory_reservation_policy: String = zero("None".into()),
         "registerWithTaints" register_with_taints: Vec<Taint>,
         "registerNode" register_node: bool = nil(true),

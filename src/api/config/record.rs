@@ -112,27 +112,6 @@ integer! {
     u32: "an integer from 0 to 4294967295"
 }
 
-impl Field for f64 {
-    fn read(&mut self, value: &Value, reader: &mut Reader) {
-        match value.as_f64() {
-            Some(float) => *self = float,
-            None if value.is_null() => {}
-            None => reader.mistyped("a number", value),
-        }
-    }
-    fn write(&self) -> Value {
-        // Go writes 1 where Rust writes 1.0.
-        let whole = *self as i64;
-        if whole as f64 == *self {
-            return Value::Number(Number::from(whole));
-        }
-        Number::from_f64(*self).map_or(Value::Null, Value::Number)
-    }
-    fn omitted(&self) -> bool {
-        *self == 0.0
-    }
-}
-
 impl Field for String {
     fn read(&mut self, value: &Value, reader: &mut Reader) {
         match value {

@@ -4,7 +4,7 @@ use super::duration::GoDuration;
 use super::record::{Field, Reader, record};
 use crate::quantity::Quantity;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde_json::{Number, Value};
 
@@ -135,6 +135,49 @@ impl Field for FlushFrequency {
             true => self.every.write(),
             false => Value::Number(Number::from(self.every.ns)),
         }
+    }
+    fn omitted(&self) -> bool {
+        false
+    }
+}
+
+/// A share such as 0.9, without binary fractions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Factor {
+    written: Number,
+    /// 1,000,000,000 is all.
+    pub billionths: i128,
+}
+
+impl Default for Factor {
+    /// Of memoryThrottlingFactor.
+    fn default() -> Self {
+        let written = serde_json::from_str("0.9").expect("0.9 is a number");
+        Factor { written, billionths: 900_000_000 }
+    }
+}
+
+impl Field for Factor {
+    fn read(&mut self, value: &Value, reader: &mut Reader) {
+        let Value::Number(number) = value else {
+            return reader.mistyped("a number", value);
+        };
+        // The decimal reader of quantities is exact where a float is not.
+        match Quantity::parse(&number.to_string()) {
+            Ok(quantity) if quantity.nanos() % 1_000_000_000 == 0 => {
+                *self = Factor {
+                    written: Number::from(quantity.value()),
+                    billionths: quantity.nanos(),
+                };
+            }
+            Ok(quantity) => {
+                *self = Factor { written: number.clone(), billionths: quantity.nanos() };
+            }
+            Err(_) => reader.mistyped("a number", value),
+        }
+    }
+    fn write(&self) -> Value {
+        Value::Number(self.written.clone())
     }
     fn omitted(&self) -> bool {
         false

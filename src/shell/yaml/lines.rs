@@ -1,6 +1,7 @@
 //! From the path of a field to the line that wrote it.
 
 use super::tree::{Child, Mark, Value};
+use steplet_api::config::{push_index, push_key};
 
 /// Knows where each value of one document was written.
 #[derive(Clone, Debug)]
