@@ -1,12 +1,14 @@
 //! What a manager may do while it handles an input: read facts, say notes, ask the world.
 
+use crate::calls::{self, Operation};
 use crate::effect::{Call, Effect, Reply};
+use crate::event::Outcome;
 use crate::facts::Facts;
 use crate::ids::{RequestId, Token};
 use crate::limits::NOTES_PER_STEP_MAX;
 use crate::note::Note;
 use crate::route::Then;
-use crate::time::Now;
+use crate::time::{Mono, Now};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -15,17 +17,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Asks {
     next: u64,
-    open: BTreeMap<Token, Then>,
+    open: BTreeMap<Token, Open>,
+}
+
+/// A call that is out: who asked for what, and since when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Open {
+    then: Then,
+    /// The runtime operation, for the metrics.
+    operation: Option<(Operation, Mono)>,
 }
 
 impl Asks {
-    /// Ends a call: its continuation, or None when it was cancelled or never asked.
-    pub(crate) fn close(&mut self, token: Token) -> Option<Then> {
+    fn close(&mut self, token: Token) -> Option<Open> {
         self.open.remove(&token)
     }
 
+    /// The continuation of a call that goes on.
     pub(crate) fn peek(&self, token: Token) -> Option<&Then> {
-        self.open.get(&token)
+        self.open.get(&token).map(|open| &open.then)
     }
 }
 
@@ -52,9 +62,22 @@ impl<'a> Cx<'a> {
     pub(crate) fn call(&mut self, then: impl Into<Then>, call: Call) -> Token {
         self.asks.next += 1;
         let token = Token(self.asks.next);
-        self.asks.open.insert(token, then.into());
+        let operation = match &call {
+            Call::Rpc(rpc) => Some((calls::operation(&rpc.path), self.now.mono)),
+            Call::Disk(_) | Call::Kernel(_) | Call::Helper(_) => None,
+        };
+        self.asks.open.insert(token, Open { then: then.into(), operation });
         self.effects.push(Effect::Call { token, call });
         token
+    }
+
+    /// Ends a call that was answered: its continuation, or None when it was cancelled or never asked.
+    pub(crate) fn answered(&mut self, token: Token, outcome: &Outcome) -> Option<Then> {
+        let open = self.asks.close(token)?;
+        if let Some((operation, since)) = &open.operation {
+            self.facts.calls.answered(operation, outcome, self.now.mono.since(*since));
+        }
+        Some(open.then)
     }
 
     /// Gives up a call: no answer to it will come.
@@ -84,7 +107,7 @@ impl<'a> Cx<'a> {
         self.effects.push(effect);
     }
 
-    pub(crate) fn asks(&mut self) -> &mut Asks {
+    pub(crate) fn asks(&self) -> &Asks {
         self.asks
     }
 }

@@ -142,6 +142,8 @@ pub enum KernelOp {
     RemoveCgroup { path: String },
     /// Child cgroups. Answer: `Names`; a missing one is empty.
     ListCgroups { path: String },
+    /// Figures of the process itself as Prometheus text: memory, CPU, turns of the loop, the tape. Answer: `Text`.
+    Figures,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

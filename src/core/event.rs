@@ -148,6 +148,7 @@ pub enum KernelReply {
     Done,
     /// Names of the child cgroups, sorted.
     Names(Vec<String>),
+    Text(Bytes),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,11 +1,13 @@
 //! The published facts: every manager may read them, only the file that owns a slice can change it.
 
+use crate::calls::CallFacts;
 use crate::event::Machine;
 use crate::managers::images::pull::PullFacts;
 use crate::managers::node::events::EventsFacts;
 use crate::managers::node::runtime_status::RuntimeStatusFacts;
 use crate::managers::pods::pleg::PlegFacts;
 use crate::managers::pods::sources::SourcesFacts;
+use crate::managers::pods::status::StatusFacts;
 use crate::managers::pods::workers::WorkersFacts;
 use crate::settings::Settings;
 use alloc::boxed::Box;
@@ -17,9 +19,11 @@ pub struct Facts {
     pub sources: SourcesFacts,
     pub workers: WorkersFacts,
     pub pleg: PlegFacts,
+    pub statuses: StatusFacts,
     pub pulls: PullFacts,
     pub runtime_status: RuntimeStatusFacts,
     pub events: EventsFacts,
+    pub calls: CallFacts,
 }
 
 /// Set once, by the Boot event.

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod backoff;
+pub mod calls;
 pub mod chain;
 pub mod cx;
 pub mod effect;

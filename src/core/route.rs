@@ -8,6 +8,7 @@ use crate::managers::Managers;
 use crate::managers::images::pull;
 use crate::managers::node::runtime_status;
 use crate::managers::pods::{housekeeping, pleg, runtime, sources};
+use crate::managers::server;
 use crate::note::{ImageNote, Note, PodNote, StepNote};
 use crate::rng::Rng;
 use crate::time::Mono;
@@ -22,6 +23,7 @@ pub enum Then {
     Housekeeping(housekeeping::Ask),
     Pull(pull::Ask),
     RuntimeStatus(runtime_status::Ask),
+    Server(server::Ask),
 }
 
 macro_rules! then_from {
@@ -36,6 +38,7 @@ macro_rules! then_from {
 then_from! {
     Sources(sources::Ask), Runtime(runtime::Ask), Pleg(pleg::Ask),
     Housekeeping(housekeeping::Ask), Pull(pull::Ask), RuntimeStatus(runtime_status::Ask),
+    Server(server::Ask),
 }
 
 /// Takes an event to its manager.
@@ -44,7 +47,7 @@ pub(crate) fn event(m: &mut Managers, cx: &mut Cx<'_>, event: Event) {
         Event::Boot(boot) => booted(m, cx, *boot),
         Event::Tick => tick(m, cx),
         Event::Done { token, outcome } => {
-            if let Some(then) = cx.asks().close(token) {
+            if let Some(then) = cx.answered(token, &outcome) {
                 done(m, cx, then, outcome);
             }
         }
@@ -83,6 +86,7 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::Housekeeping(ask) => m.housekeeping.on_done(cx, ask, outcome),
         Then::Pull(ask) => m.pull.on_done(cx, ask, outcome),
         Then::RuntimeStatus(ask) => m.runtime_status.on_done(cx, ask, outcome),
+        Then::Server(ask) => m.server.on_done(cx, ask, outcome),
     }
 }
 
@@ -94,7 +98,8 @@ fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
         | Then::Pleg(_)
         | Then::Housekeeping(_)
         | Then::Pull(_)
-        | Then::RuntimeStatus(_) => {}
+        | Then::RuntimeStatus(_)
+        | Then::Server(_) => {}
     }
 }
 
@@ -124,7 +129,9 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
 
 fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
     m.workers.on_note(cx, note);
+    m.status.on_note(cx, note);
     m.housekeeping.on_note(cx, note);
+    m.server.on_note(cx, note);
     match note {
         PodNote::Forgotten { uid } => m.pull.on_forgotten(uid),
         PodNote::Configured { .. }

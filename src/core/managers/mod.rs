@@ -3,6 +3,7 @@
 pub mod containers;
 pub mod cri;
 pub mod images;
+pub mod metrics;
 pub mod node;
 pub mod pods;
 pub mod server;
@@ -14,6 +15,7 @@ pub struct Managers {
     pub(crate) sources: pods::sources::Sources,
     pub(crate) workers: pods::workers::Workers,
     pub(crate) runtime: pods::runtime::Runtime,
+    pub(crate) status: pods::status::Status,
     pub(crate) pleg: pods::pleg::Pleg,
     pub(crate) housekeeping: pods::housekeeping::Housekeeping,
     pub(crate) pull: images::pull::Pull,

@@ -10,6 +10,7 @@ mod requests;
 pub mod runtime;
 pub mod sources;
 pub mod static_pod;
+pub mod status;
 pub mod status_plan;
 pub mod view;
 pub mod workers;

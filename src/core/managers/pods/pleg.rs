@@ -16,6 +16,7 @@ use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::limits::{MESSAGE_BYTES_MAX, PLEG_UNHEALTHY_AFTER};
 use crate::managers::cri::{self, answer};
+use crate::managers::metrics::{DEFAULT, Histogram};
 use crate::note::{Note, PodNote, RuntimeNote};
 use crate::planted::planted;
 use crate::time::{Mono, Span};
@@ -102,7 +103,9 @@ pub struct PlegFacts {
     relists: u64,
     reachable: bool,
     last_good: Option<Mono>,
-    last_duration: Span,
+    durations: Histogram,
+    intervals: Histogram,
+    last_start: Option<Mono>,
 }
 
 impl PlegFacts {
@@ -133,8 +136,13 @@ impl PlegFacts {
         self.last_good
     }
 
-    pub fn last_duration(&self) -> Span {
-        self.last_duration
+    /// Of relists, in `metrics::DEFAULT` buckets.
+    pub fn durations(&self) -> &Histogram {
+        &self.durations
+    }
+
+    pub fn intervals(&self) -> &Histogram {
+        &self.intervals
     }
 
     /// The relist succeeded within the last three minutes.
@@ -211,6 +219,10 @@ impl Pleg {
             return;
         }
         self.next = None;
+        let facts = &mut cx.facts.pleg;
+        if let Some(last) = facts.last_start.replace(cx.now.mono) {
+            facts.intervals.observe(DEFAULT, cx.now.mono.since(last));
+        }
         self.count += 1;
         let count = self.count;
         self.relist = Some(Relist { started: cx.now.mono, count, open: 2, failed: false });
@@ -283,7 +295,7 @@ impl Pleg {
         let facts = &mut cx.facts.pleg;
         facts.relists += 1;
         facts.last_good = Some(cx.now.mono);
-        facts.last_duration = cx.now.mono.since(started);
+        facts.durations.observe(DEFAULT, cx.now.mono.since(started));
         for uid in core::mem::take(&mut self.failed) {
             self.inspect(cx, &uid);
         }

@@ -12,10 +12,14 @@ use serde_json::Value;
 use steplet_api::defaults;
 use steplet_api::pod::{Pod, Toleration};
 use steplet_api::time::Time;
+use steplet_api::validation::validate_static_pod;
 
 pub const SOURCE: &str = "kubernetes.io/config.source";
 pub const SEEN: &str = "kubernetes.io/config.seen";
 pub const HASH: &str = "kubernetes.io/config.hash";
+
+/// Problems of one manifest that an event has room for.
+const PROBLEMS_TOLD: usize = 8;
 
 /// Where a manifest comes from.
 pub struct Origin<'a> {
@@ -88,7 +92,16 @@ fn static_pod(value: Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Res
     pod.status.phase = "Pending".into();
     (pod.api_version, pod.kind) = ("v1".into(), "Pod".into());
     defaults::apply(&mut pod);
-    Ok(pod)
+    let problems = validate_static_pod(&pod);
+    if problems.is_empty() {
+        return Ok(pod);
+    }
+    let told = problems.iter().take(PROBLEMS_TOLD);
+    let told = told.map(|p| format!("{}{p}", line_of(&manifest.lines, &p.path)));
+    let told: Vec<String> = told.collect();
+    let more = problems.len() - told.len();
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Err(format!("{}{more}", told.join("; ")))
 }
 
 fn origin_key(origin: &Origin<'_>) -> &'static str {

@@ -17,6 +17,7 @@
 use super::admit;
 use super::crashes::Crashes;
 use super::plan::{self, Marks, Plan, Step};
+use super::status::DEADLINE_MESSAGE;
 use super::view::{ContainerState, PodView};
 use crate::cx::Cx;
 use crate::effect::Effect;
@@ -61,9 +62,22 @@ pub struct Workers {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkersFacts {
     workers: BTreeMap<PodUid, Worker>,
+    /// Containers that were started: init containers (true) and others.
+    starts: BTreeMap<bool, u64>,
+    orphans: u64,
 }
 
 impl WorkersFacts {
+    /// Containers started in this life, by whether they are init containers.
+    pub fn starts(&self) -> &BTreeMap<bool, u64> {
+        &self.starts
+    }
+
+    /// Pods that only the runtime had, in this life.
+    pub fn orphans(&self) -> u64 {
+        self.orphans
+    }
+
     pub fn worker(&self, uid: &PodUid) -> Option<&Worker> {
         self.workers.get(uid)
     }
@@ -321,6 +335,7 @@ impl Workers {
         pod.metadata.uid = uid.0.clone();
         let worker = Worker::new(Arc::new(pod), true, cx.now);
         facts.workers.workers.insert(uid.clone(), worker);
+        facts.workers.orphans += 1;
         self.terminate(cx, uid, Why::Unconfigured);
     }
 
@@ -530,6 +545,9 @@ impl Workers {
             }
             Ok(StepDone::Started { container }) => {
                 worker.reasons.remove(container);
+                let inits = &worker.pod.spec.init_containers;
+                let init = inits.iter().any(|c| c.name == *container);
+                *cx.facts.workers.starts.entry(init).or_default() += 1;
                 cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
             }
             Err(error) => return self.on_step_failed(cx, uid, error),
@@ -597,8 +615,7 @@ impl Workers {
     }
 
     fn exceed_deadline(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
-        let text = "Pod was active on the node longer than the specified deadline";
-        self.said(cx, uid, false, "DeadlineExceeded", text.into());
+        self.said(cx, uid, false, "DeadlineExceeded", DEADLINE_MESSAGE.into());
         self.terminate(cx, uid, Why::DeadlineExceeded);
     }
 

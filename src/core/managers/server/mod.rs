@@ -1,39 +1,242 @@
 //! The kubelet's own HTTP endpoints: which path answers what, to whom.
 //!
 //! Upstream: pkg/kubelet/server/server.go (v1.36); contract.md section 2.
-//! Owns: nothing. Publishes: nothing.
-//! Hears: -. Says: -. Asks: -.
-//! Never: changes a pod.
+//! Owns: requests that wait for figures of the process, logs that are followed. Publishes: -.
+//! Hears: Inspected. Says: -. Asks: the figures of the process, for /metrics.
+//! Never: changes a pod; answers anybody but this machine on 10250 while nobody can be told apart.
+
+mod logs;
+mod metrics_page;
+mod pods;
 
 use crate::cx::Cx;
-use crate::effect::Reply;
-use crate::event::Request;
+use crate::effect::{Call, Effect, KernelOp, Reply};
+use crate::event::{KernelReply, Listener, Outcome, Request};
 use crate::facts::Facts;
-use crate::ids::RequestId;
+use crate::ids::{ContainerId, PodUid, RequestId};
+use crate::managers::pods::view::ContainerState;
+use crate::note::PodNote;
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Server {}
+pub struct Server {
+    /// Logs that end when their container does.
+    follows: BTreeMap<RequestId, (PodUid, ContainerId)>,
+    requests: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    Figures { request: RequestId },
+}
+
+/// Paths that upstream serves and this program does not yet: refused by name.
+const NOT_YET: [&str; 9] = [
+    "/exec/",
+    "/attach/",
+    "/run/",
+    "/portForward/",
+    "/stats/",
+    "/checkpoint/",
+    "/logs/",
+    "/debug/",
+    "/metrics/",
+];
 
 impl Server {
     pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request) {
-        let (status, body) = match request.path.as_str() {
-            "/healthz" | "/healthz/ping" => (200, "ok"),
-            _ => (404, "404 page not found\n"),
-        };
-        cx.reply(request.id, text(status, body));
+        let head = request.path.split('/').nth(1).unwrap_or("");
+        *self.requests.entry(known_path(head).into()).or_default() += 1;
+        if let Some(reply) = self.answer(cx, request) {
+            cx.reply(request.id, reply);
+        }
     }
 
-    pub(crate) fn on_gone(&mut self, _request: RequestId) {}
+    /// The reply, or None when it comes later or the door pumps it.
+    fn answer(&mut self, cx: &mut Cx<'_>, request: &Request) -> Option<Reply> {
+        let path = request.path.as_str();
+        if request.listener == Listener::Healthz {
+            return Some(match path {
+                "/healthz" | "/healthz/ping" => text(200, "ok"),
+                _ => text(404, "404 page not found\n"),
+            });
+        }
+        let secure = request.listener == Listener::Secure;
+        if secure && !request.loopback && !cx.facts.settings().serve_everybody {
+            return Some(text(
+                403,
+                "Forbidden: this node agent has no authentication yet and answers loopback only; \
+                 authorization.mode AlwaysAllow with anonymous access opens it to everybody\n",
+            ));
+        }
+        match path {
+            _ if path == "/healthz" || path.starts_with("/healthz/") => Some(healthz(request)),
+            "/pods" | "/pods/" => Some(only_get(request, || json(pods::pod_list(cx.facts)))),
+            "/metrics" => {
+                if request.method != "GET" {
+                    return Some(text(405, "405: Method Not Allowed"));
+                }
+                let ask = Ask::Figures { request: request.id };
+                cx.call(ask, Call::Kernel(KernelOp::Figures));
+                None
+            }
+            _ if !secure => Some(not_found(path)),
+            "/configz" => Some(only_get(request, || json(pods::configz(cx.facts)))),
+            _ if !cx.facts.settings().debugging_handlers && debugging(path) => {
+                Some(text(405, "Debug endpoints are disabled.\n"))
+            }
+            "/runningpods" | "/runningpods/" => {
+                Some(only_get(request, || json(pods::running_pods(cx.facts))))
+            }
+            _ if path.starts_with("/containerLogs/") => self.container_logs(cx, request),
+            _ => Some(not_found(path)),
+        }
+    }
 
-    pub(crate) fn check(&self, _facts: &Facts) {}
+    fn container_logs(&mut self, cx: &mut Cx<'_>, request: &Request) -> Option<Reply> {
+        if request.method != "GET" {
+            return Some(text(405, "405: Method Not Allowed"));
+        }
+        match logs::find(cx.facts, request, cx.now.wall) {
+            Err((status, message)) => Some(text(status, message)),
+            Ok(found) => {
+                if found.query.follow {
+                    self.follows.insert(request.id, (found.uid, found.container));
+                }
+                let log = found.query.into();
+                cx.emit(Effect::SendLog { request: request.id, log });
+                None
+            }
+        }
+    }
+
+    pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, then: Ask, outcome: Outcome) {
+        let Ask::Figures { request } = then;
+        let own = match outcome {
+            Outcome::Kernel(Ok(KernelReply::Text(own))) => own,
+            _ => Bytes::new(),
+        };
+        let mut page = metrics_page::page(cx.facts, cx.now, &self.requests);
+        page.push_str(&String::from_utf8_lossy(&own));
+        let content_type =
+            Cow::Borrowed("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+        cx.reply(request, Reply { status: 200, content_type, body: page.into() });
+    }
+
+    pub(crate) fn on_note(&mut self, cx: &mut Cx<'_>, note: &PodNote) {
+        let PodNote::Inspected { uid } = note else { return };
+        let view = cx.facts.pleg.view(uid);
+        let runs = |id: &ContainerId| {
+            let container = view.and_then(|v| v.containers.iter().find(|c| c.id == *id));
+            container.is_some_and(|c| c.state == ContainerState::Running)
+        };
+        let over = self.follows.iter().filter(|(_, (pod, id))| pod == uid && !runs(id));
+        let over: Vec<RequestId> = over.map(|(request, _)| *request).collect();
+        for request in over {
+            self.follows.remove(&request);
+            cx.emit(Effect::EndLog { request });
+        }
+    }
+
+    pub(crate) fn on_gone(&mut self, request: RequestId) {
+        self.follows.remove(&request);
+    }
+
+    pub(crate) fn check(&self, facts: &Facts) {
+        for (request, (uid, _)) in &self.follows {
+            let known = facts.pleg.view(uid).is_some() || !facts.pleg.fresh(uid);
+            assert!(known, "server: {request:?} follows a log of {uid}, which is gone");
+        }
+    }
 }
 
-fn text(status: u16, body: &'static str) -> Reply {
-    Reply {
-        status,
-        content_type: "text/plain; charset=utf-8".into(),
-        body: Bytes::from_static(body.as_bytes()),
+/// ping, log and syncloop; `?exclude=` leaves one out, `?verbose` lists them.
+fn healthz(request: &Request) -> Reply {
+    let has = |key: &str| request.query.iter().any(|(k, _)| k == key);
+    let excluded = |name: &str| request.query.iter().any(|(k, v)| k == "exclude" && v == name);
+    // The loop that would have to be judged is the one that answers: that it answers is the proof.
+    let checks = ["ping", "log", "syncloop"];
+    let one = request.path.strip_prefix("/healthz/").filter(|name| !name.is_empty());
+    if let Some(name) = one {
+        return match checks.contains(&name) {
+            true => text(200, "ok"),
+            false => not_found(&request.path),
+        };
     }
+    if !has("verbose") {
+        return text(200, "ok");
+    }
+    let mut lines = String::new();
+    for name in checks {
+        let verdict = if excluded(name) { "excluded: ok" } else { "ok" };
+        lines.push_str(&format!("[+]{name} {verdict}\n"));
+    }
+    lines.push_str("healthz check passed\n");
+    text(200, lines)
+}
+
+fn debugging(path: &str) -> bool {
+    let stubs = [
+        "/run/",
+        "/exec/",
+        "/attach/",
+        "/portForward/",
+        "/containerLogs/",
+        "/debug/pprof/",
+        "/logs/",
+    ];
+    stubs.iter().any(|stub| path.starts_with(stub)) || path.trim_end_matches('/') == "/runningpods"
+}
+
+fn not_found(path: &str) -> Reply {
+    match NOT_YET.iter().any(|known| path.starts_with(known) || *known == format!("{path}/")) {
+        true => text(501, format!("{path} is not served by this version of the node agent\n")),
+        false => text(404, "404 page not found\n"),
+    }
+}
+
+fn only_get(request: &Request, reply: impl FnOnce() -> Reply) -> Reply {
+    match request.method == "GET" {
+        true => reply(),
+        false => text(405, "405: Method Not Allowed"),
+    }
+}
+
+fn text(status: u16, body: impl Into<Cow<'static, str>>) -> Reply {
+    let body = match body.into() {
+        Cow::Borrowed(body) => Bytes::from_static(body.as_bytes()),
+        Cow::Owned(body) => Bytes::from(body),
+    };
+    Reply { status, content_type: "text/plain; charset=utf-8".into(), body }
+}
+
+fn json(body: Vec<u8>) -> Reply {
+    Reply { status: 200, content_type: "application/json".into(), body: body.into() }
+}
+
+/// The `path` label of the request metrics: unknown ones share one, so that strangers cannot make series.
+fn known_path(head: &str) -> &str {
+    let known = [
+        "healthz",
+        "pods",
+        "metrics",
+        "configz",
+        "runningpods",
+        "containerLogs",
+        "exec",
+        "attach",
+        "run",
+        "portForward",
+        "stats",
+        "checkpoint",
+        "logs",
+        "debug",
+    ];
+    if known.contains(&head) { head } else { "other" }
 }

@@ -1,0 +1,92 @@
+//! The PodStatus of each pod, as it would be reported.
+//!
+//! Upstream: pkg/kubelet/status/status_manager.go, kubelet_pods.go (v1.36); contract.md 5.7.
+//! Owns: the last status of each pod. Publishes: `facts.statuses`.
+//! Hears: Progressed, Forgotten. Says: -. Asks: -.
+//! Never: lets a phase leave Succeeded or Failed.
+
+use super::status_plan::{Stage, StatusInput, Verdict, pod_status};
+use super::workers::{Ending, Phase, Why, Worker};
+use crate::cx::Cx;
+use crate::ids::PodUid;
+use crate::note::PodNote;
+use alloc::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use steplet_api::status::PodStatus;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {}
+
+/// The published slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatusFacts {
+    statuses: BTreeMap<PodUid, PodStatus>,
+}
+
+impl StatusFacts {
+    pub fn status(&self, uid: &PodUid) -> Option<&PodStatus> {
+        self.statuses.get(uid)
+    }
+}
+
+impl Status {
+    pub(crate) fn on_note(&mut self, cx: &mut Cx<'_>, note: &PodNote) {
+        match note {
+            PodNote::Progressed { uid } => self.refresh(cx, uid),
+            PodNote::Forgotten { uid } => {
+                cx.facts.statuses.statuses.remove(uid);
+            }
+            PodNote::Configured { .. }
+            | PodNote::Unconfigured { .. }
+            | PodNote::SourcesReady
+            | PodNote::Inspected { .. }
+            | PodNote::RuntimeBack => {}
+        }
+    }
+
+    fn refresh(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let facts = &mut *cx.facts;
+        let Some(worker) = facts.workers.worker(uid).filter(|w| !w.orphan()) else { return };
+        let old = facts.statuses.statuses.get(uid);
+        let input = StatusInput {
+            pod: worker.pod(),
+            view: facts.pleg.view(uid),
+            old,
+            reasons: &|name| worker.reasons().get(name).map(|r| (&*r.reason, r.message.as_str())),
+            stage: stage(worker),
+            verdict: verdict(worker),
+            runtime_name: facts.runtime_status.name(),
+            started: worker.started(),
+            now: cx.now.wall,
+            recursive_read_only: facts.runtime_status.recursive_read_only(),
+            machine: facts.boot.machine(),
+        };
+        let status = pod_status(&input);
+        if old != Some(&status) {
+            facts.statuses.statuses.insert(uid.clone(), status);
+        }
+    }
+}
+
+fn stage(worker: &Worker) -> Stage {
+    match worker.phase() {
+        Phase::Waiting | Phase::Syncing => Stage::Running,
+        Phase::Terminating(_) => Stage::Terminating,
+        Phase::Cleaning(_) | Phase::Ended(_) => Stage::Ended,
+    }
+}
+
+fn verdict(worker: &Worker) -> Verdict<'_> {
+    match worker.ending() {
+        Some(Ending { why: Why::Rejected(reason, message), .. }) => {
+            Verdict::Rejected(reason, message)
+        }
+        Some(Ending { why: Why::DeadlineExceeded, .. }) => {
+            Verdict::Failed("DeadlineExceeded", DEADLINE_MESSAGE)
+        }
+        Some(Ending { why: Why::Finished | Why::Unconfigured, .. }) | None => Verdict::None,
+    }
+}
+
+pub(super) const DEADLINE_MESSAGE: &str =
+    "Pod was active on the node longer than the specified deadline";
