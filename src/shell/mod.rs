@@ -4,6 +4,7 @@ pub mod boot;
 pub mod clock;
 pub mod crash;
 pub mod doors;
+pub mod figures;
 pub mod log;
 pub mod mounts;
 pub mod reactor;

@@ -4,6 +4,7 @@ use super::clock::{self, Clock};
 use super::crash;
 use super::doors::work::Job;
 use super::doors::{Doors, Outside};
+use super::figures;
 use super::tape::{Recorder, Taped, call_name};
 use super::turns::Turns;
 use super::vault::Vault;
@@ -13,8 +14,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use steplet_core::Core;
-use steplet_core::effect::Effect;
-use steplet_core::event::{Boot, Event, Item, Outcome, Signal};
+use steplet_core::effect::{Call, Effect, KernelOp};
+use steplet_core::event::{Boot, Event, Item, KernelReply, Outcome, Signal};
 use steplet_core::time::{Mono, Now};
 
 /// Descriptors looked at in one turn; the rest is ready in the next one.
@@ -193,11 +194,27 @@ impl Reactor {
                 self.exit = Some(status);
                 continue;
             }
+            if let Effect::Call { token, call: Call::Kernel(KernelOp::Figures) } = effect {
+                let text = KernelReply::Text(self.figures().into());
+                self.doors.push(Event::Done { token, outcome: Outcome::Kernel(Ok(text)) });
+                continue;
+            }
             let started = Instant::now();
             let name = effect_name(&effect);
             self.doors.carry_out(effect, now.mono);
             self.note(started, || name);
         }
+    }
+
+    /// What `/metrics` says of the process, the loop and the tape.
+    fn figures(&self) -> String {
+        let mut text = figures::process();
+        text.push_str(&self.turns.metrics());
+        let recording = self.taped.recorder.as_ref().is_some_and(Recorder::recording);
+        text.push_str("# HELP steplet_tape_recording Whether the run is being recorded.\n");
+        text.push_str("# TYPE steplet_tape_recording gauge\n");
+        text.push_str(&format!("steplet_tape_recording {}\n", u8::from(recording)));
+        text
     }
 
     /// How long to wait: until the core or a door wants something, rounded up to a millisecond by the system.

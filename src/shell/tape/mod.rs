@@ -42,6 +42,7 @@ pub fn call_name(call: &Call) -> Cow<'static, str> {
             KernelOp::SetCgroups(_) => "SetCgroups",
             KernelOp::RemoveCgroup { .. } => "RemoveCgroup",
             KernelOp::ListCgroups { .. } => "ListCgroups",
+            KernelOp::Figures => "Figures",
         },
         Call::Helper(op) => match op {
             HelperOp::SetUpPod(_) => "SetUpPod",
