@@ -6,7 +6,6 @@
 //! pods (UID, name, node) is not done here.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use crate::container::{
     Container, ContainerPort, HttpGetAction, LifecycleHandler, ObjectFieldSelector, Probe,
@@ -164,35 +163,35 @@ fn requests_from_limits(resources: &mut ResourceRequirements) {
     }
 }
 
-/// A pod with resources as a whole: limits of huge pages come from the containers, requests from
-/// the containers, or else from the limits. Huge pages cannot be overcommitted, so their requests
-/// are always the limits.
+/// A pod with resources as a whole: limits of huge pages come from the containers; if it then has any
+/// limit, requests come from the containers, or else from the limits. Huge pages cannot be
+/// overcommitted, so their requests are the limits.
 fn fill_pod_level_resources(spec: &mut PodSpec) {
-    if let Some(resources) = &mut spec.resources {
-        round_requirements(resources);
-    }
-    if pod_facts::pod_level_resources(spec).is_none() {
-        return;
-    }
-    let is_huge_page = |name: &str| name.starts_with(resource::HUGEPAGES_PREFIX);
-    let limits: Vec<_> = pod_facts::container_limits(spec)
-        .into_iter()
-        .filter(|(name, _)| is_huge_page(name))
-        .collect();
-    let requests: Vec<_> = pod_facts::container_requests(spec)
-        .into_iter()
-        .filter(|(name, _)| pod_facts::is_pod_level_resource(name) && !is_huge_page(name))
-        .collect();
-    let Some(resources) = &mut spec.resources else {
+    let container_limits = pod_facts::container_limits(spec);
+    let container_requests = pod_facts::container_requests(spec);
+    let Some(resources) = spec.resources.as_deref_mut() else {
         return;
     };
-    for (name, limit) in limits {
-        resources.limits.entry(name).or_insert(limit);
+    if resources.limits.is_empty() && resources.requests.is_empty() {
+        return;
     }
-    for (name, request) in requests {
-        resources.requests.entry(name).or_insert(request);
+    round_requirements(resources);
+    let is_huge_page = |name: &str| name.starts_with(resource::HUGEPAGES_PREFIX);
+    for (name, limit) in container_limits.into_iter().filter(|(name, _)| is_huge_page(name)) {
+        if !resources.requests.contains_key(&name) {
+            resources.limits.entry(name).or_insert(limit);
+        }
     }
-    requests_from_limits(resources);
+    if resources.limits.is_empty() {
+        return;
+    }
+    let of_containers = container_requests.into_iter().filter(|(name, _)| !is_huge_page(name));
+    let of_limits = resources.limits.iter().map(|(name, limit)| (name.clone(), *limit));
+    for (name, request) in of_containers.chain(of_limits) {
+        if pod_facts::is_pod_level_resource(&name) {
+            resources.requests.entry(name).or_insert(request);
+        }
+    }
 }
 
 /// Amounts below a thousandth do not exist in the API.
@@ -370,6 +369,17 @@ mod tests {
             json!([huge]),
             json!({"limits": {"cpu": "1", "memory": "2Gi", "hugepages-2Mi": "4Mi"},
                 "requests": {"cpu": "1", "memory": "2Gi", "hugepages-2Mi": "4Mi"}}),
+        );
+        check(
+            json!({"requests": {"memory": "3Mi"}}),
+            json!([modest]),
+            json!({"requests": {"memory": "3Mi"}}),
+        );
+        check(
+            json!({"limits": {"cpu": "1", "x.y/z": "1"}, "requests": {"hugepages-2Mi": "4Mi"}}),
+            json!([huge]),
+            json!({"limits": {"cpu": "1", "x.y/z": "1"},
+                "requests": {"cpu": "1", "hugepages-2Mi": "4Mi"}}),
         );
         check(
             json!({"requests": {"memory": "3Mi"}}),
