@@ -287,14 +287,24 @@ fn a_client_that_does_not_read_holds_little() {
 }
 
 #[test]
-fn plain_http_gets_an_alert_and_an_error() {
+fn clients_without_tls_are_told_so() {
     let ca = authority("ca");
-    let mut session = server(&settings(), &ca, None).accept();
-    let result = session.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", |_| panic!("plain bytes"));
-    assert!(result.is_err());
-    let mut alert = Vec::new();
-    session.write_to(&mut alert).expect("memory");
-    assert_eq!(alert.first(), Some(&21), "an alert record");
+    let server = server(&settings(), &ca, None);
+    let check = |bytes: &[u8], answer: &[u8]| {
+        let mut session = server.accept();
+        assert!(session.feed(bytes, |_| panic!("plain bytes")).is_err());
+        let mut told = Vec::new();
+        while session.wants_write() {
+            session.write_to(&mut told).expect("memory");
+        }
+        assert!(told.starts_with(answer), "{told:?}");
+    };
+    check(
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP",
+    );
+    // A fatal alert.
+    check(b"SSH-2.0-OpenSSH_9.2\r\n", &[21, 3, 3, 0, 2, 2]);
 }
 
 #[test]

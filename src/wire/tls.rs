@@ -26,6 +26,11 @@ mod subject;
 /// Most bytes, plain or encrypted, that a session holds for its socket.
 const BUFFER_MAX: usize = 32 * 1024;
 
+/// First bytes of clients that forgot the `s` of `https`, and what Go's server tells them.
+const PLAIN_HTTP: [&[u8]; 5] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"];
+const PLAIN_HTTP_ANSWER: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
 /// What all sessions of a listener share. A changed certificate or CA means a new one for new
 /// sessions.
 pub struct TlsServer {
@@ -72,7 +77,13 @@ impl TlsServer {
         let connection = ServerConnection::new(self.config.clone());
         let mut connection = connection.expect("a server configuration with suites and curves");
         connection.set_buffer_limit(Some(BUFFER_MAX));
-        TlsSession { connection, client_ca: self.client_ca.clone(), ended: false }
+        TlsSession {
+            connection,
+            client_ca: self.client_ca.clone(),
+            ended: false,
+            fresh: true,
+            in_plain: &[],
+        }
     }
 }
 
@@ -119,6 +130,10 @@ pub struct TlsSession {
     connection: ServerConnection,
     client_ca: Option<Arc<dyn ClientCertVerifier>>,
     ended: bool,
+    /// Nothing has been fed yet.
+    fresh: bool,
+    /// What goes out in place of TLS.
+    in_plain: &'static [u8],
 }
 
 impl TlsSession {
@@ -126,6 +141,11 @@ impl TlsSession {
     ///
     /// Afterwards [`Self::write_to`] may have something, also after an error.
     pub fn feed(&mut self, mut cipher: &[u8], mut plain: impl FnMut(&[u8])) -> Result<(), Broken> {
+        let first = std::mem::replace(&mut self.fresh, false);
+        if first && PLAIN_HTTP.iter().any(|verb| cipher.starts_with(verb)) {
+            self.in_plain = PLAIN_HTTP_ANSWER;
+            return Err(Broken("an HTTP request without TLS".into()));
+        }
         while !cipher.is_empty() && !self.ended {
             let taken = self.connection.read_tls(&mut cipher);
             taken.map_err(|error| Broken(error.to_string()))?;
@@ -162,8 +182,8 @@ impl TlsSession {
         self.connection.alpn_protocol()
     }
 
-    /// Who the client is by its certificate at this wall time, in seconds since 1970; `None`
-    /// without one.
+    /// Who the client is by its certificate at this wall time, in seconds since 1970; `None` without
+    /// one. It costs the check of a signature or two, so a connection's answer may be kept a while.
     pub fn client(&self, now: u64) -> Option<Client> {
         let verifier = self.client_ca.as_ref()?;
         let (own, chain) = self.connection.peer_certificates()?.split_first()?;
@@ -189,12 +209,17 @@ impl TlsSession {
 
     /// Is there something for the socket?
     pub fn wants_write(&self) -> bool {
-        self.connection.wants_write()
+        !self.in_plain.is_empty() || self.connection.wants_write()
     }
 
     /// Writes what there is to `socket`, in one call; errors are the socket's own.
     pub fn write_to(&mut self, socket: &mut dyn Write) -> io::Result<usize> {
-        self.connection.write_tls(socket)
+        if self.in_plain.is_empty() {
+            return self.connection.write_tls(socket);
+        }
+        let n = socket.write(self.in_plain)?;
+        self.in_plain = &self.in_plain[n..];
+        Ok(n)
     }
 
     /// Says that nothing more will be sent.
