@@ -178,9 +178,6 @@ impl Doors {
 
     /// What is to be done after the descriptors: ended processes, calls whose time is up, manifests to read.
     pub fn tend(&mut self, now: Mono) {
-        if self.signal.take_child_ended() {
-            self.helpers.reap();
-        }
         self.rpc.expire(now, &mut self.inbox);
         self.helpers.expire(now);
         let started = Instant::now();

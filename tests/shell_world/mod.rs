@@ -4,14 +4,16 @@
 pub mod runtime;
 
 use mio::{Events, Poll};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use steplet::shell::clock;
 use steplet::shell::doors::{Doors, Outside};
 use steplet::shell::vault::Vault;
-use steplet_core::effect::{Call, Effect};
-use steplet_core::event::{Event, Item, Outcome};
+use steplet_core::effect::{Call, Effect, HelperOp};
+use steplet_core::event::{Event, Fault, Item, Outcome};
 use steplet_core::ids::Token;
 
 pub const SOON: Duration = Duration::from_secs(20);
@@ -114,6 +116,38 @@ impl World {
         }
         events
     }
+}
+
+pub fn fetch(world: &mut World, url: String) -> Token {
+    let headers = vec![("X-Node".to_owned(), "n1".to_owned())];
+    world.call(Call::Helper(HelperOp::FetchManifest { url, headers }))
+}
+
+pub fn fault(outcome: Outcome) -> Fault {
+    match outcome {
+        Outcome::Helper(Err(fault)) => fault,
+        other => panic!("no fault: {other:?}"),
+    }
+}
+
+/// Answers each request with what `answer` makes of its head; an empty answer is never sent.
+pub fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut kept: Vec<TcpStream> = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 4096];
+            let n = stream.read(&mut head).unwrap();
+            let text = answer(&String::from_utf8_lossy(&head[..n]));
+            let _ = stream.write_all(text.as_bytes());
+            if text.is_empty() {
+                kept.push(stream);
+            }
+        }
+    });
+    url
 }
 
 fn interrupted(error: std::io::Error) -> std::io::Result<()> {

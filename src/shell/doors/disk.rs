@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use steplet_core::effect::DiskOp;
 use steplet_core::event::{
@@ -272,11 +272,10 @@ impl Watch {
             None if name.as_encoded_bytes().starts_with(b".") => return false,
             Some(_) | None => {}
         }
-        // A file that was just made is empty, and its closing is announced too.
+        // A file that was just made is still being written, and its closing is announced too. A link is whole.
         let made = event.mask.contains(AddWatchFlags::IN_CREATE);
-        let empty =
-            |path: PathBuf| fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == 0);
-        !(made && empty(self.dir.join(name)))
+        let half = |path| fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.nlink() == 1);
+        !(made && half(self.dir.join(name)))
     }
 }
 

@@ -128,6 +128,7 @@ impl Helpers {
     }
 
     pub fn expire(&mut self, now: Mono) {
+        self.reap();
         let late = "it did not end in time";
         while let Some(at) = self.queue.iter().position(|task| task.deadline <= now) {
             let task = self.queue.remove(at).expect("found above");
@@ -150,8 +151,8 @@ impl Helpers {
         }
     }
 
-    /// A child process has ended.
-    pub fn reap(&mut self) {
+    /// Takes note of processes that have ended.
+    fn reap(&mut self) {
         self.ending.retain_mut(|process| matches!(process.try_wait(), Ok(None)));
     }
 

@@ -11,7 +11,6 @@ use steplet_core::event;
 
 pub struct Signals {
     descriptor: SignalFd,
-    child_ended: bool,
 }
 
 impl Signals {
@@ -27,26 +26,22 @@ impl Signals {
         let descriptor = SignalFd::with_flags(&mask, flags)?;
         let raw = descriptor.as_fd().as_raw_fd();
         registry.register(&mut SourceFd(&raw), Door::Signal.token(0), Interest::READABLE)?;
-        Ok(Signals { descriptor, child_ended: false })
+        Ok(Signals { descriptor })
     }
 
-    pub fn ready(&mut self, inbox: &mut Inbox) {
+    pub fn ready(&self, inbox: &mut Inbox) {
         loop {
             match self.descriptor.read_signal() {
                 Ok(Some(info)) => match info.ssi_signo.cast_signed() {
                     libc::SIGTERM => inbox.push(event::Event::Signal(event::Signal::Terminate)),
                     libc::SIGINT => inbox.push(event::Event::Signal(event::Signal::Interrupt)),
-                    _ => self.child_ended = true,
+                    // SIGCHLD: the turn that it has begun is all that is needed.
+                    _ => {}
                 },
                 Ok(None) => return,
                 Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return log::error!("Cannot read signals: {error}"),
             }
         }
-    }
-
-    /// Whether a child has ended since the last time this was asked.
-    pub fn take_child_ended(&mut self) -> bool {
-        std::mem::take(&mut self.child_ended)
     }
 }
