@@ -1,8 +1,10 @@
 //! The command line: one file a subcommand.
 
 mod node;
+mod replay;
 mod run;
 mod table;
+mod tape;
 
 use std::ffi::OsString;
 
@@ -10,6 +12,8 @@ const HELP: &str = "\
 Steplet is a Kubernetes node agent on one thread, whose runs can be replayed.
 
   steplet run FILE...     run pods on this machine until Ctrl-C; needs containerd or CRI-O
+  steplet replay TAPE     have a recorded run again, and compare every step
+  steplet tape show TAPE  look into a recorded run; also: tape stat, tape edit
   steplet version         say what this is
   steplet help COMMAND    more about a command
 
@@ -25,6 +29,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
     };
     let result = match first.to_str() {
         Some("run") => run::main(args),
+        Some("replay") => Ok(replay::main(args)),
+        Some("tape") => Ok(tape::main(args)),
         Some("helper") => Ok(helper(args)),
         Some("version" | "--version") => {
             println!("steplet {}", crate::shell::tape::BUILD);
@@ -42,6 +48,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
 fn help(about: Option<OsString>) -> i32 {
     let text = match about.as_ref().and_then(|about| about.to_str()) {
         Some("run") => run::HELP,
+        Some("replay") => replay::HELP,
+        Some("tape") => tape::HELP,
         _ => HELP,
     };
     print!("{text}");

@@ -77,6 +77,8 @@ pub struct Frames<R> {
     /// Bytes of the file that whole frames, or for a compressed file whole blocks, took.
     good: u64,
     read: u64,
+    /// Bytes of the frames that were given out.
+    given: u64,
 }
 
 impl<R: Read> Frames<R> {
@@ -94,11 +96,16 @@ impl<R: Read> Frames<R> {
         } else {
             return Err(Bad::NotATape);
         };
-        Ok(Frames { source, inflate, text: Vec::new(), at: 0, good: 8, read: 8 })
+        Ok(Frames { source, inflate, text: Vec::new(), at: 0, good: 8, read: 8, given: 0 })
     }
 
     pub fn compressed(&self) -> bool {
         self.inflate.is_some()
+    }
+
+    /// How many bytes of frames were read, unpacked and without checksums.
+    pub fn text_bytes(&self) -> u64 {
+        self.given
     }
 
     /// How many bytes of the file were understood.
@@ -106,7 +113,7 @@ impl<R: Read> Frames<R> {
         self.good
     }
 
-    pub fn next(&mut self) -> Result<Option<Frame>, Bad> {
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, Bad> {
         let Some(bytes) = self.next_bytes()? else { return Ok(None) };
         Frame::decode(bytes).map(Some).map_err(|_| Bad::Damaged("a frame is not a message"))
     }
@@ -126,6 +133,7 @@ impl<R: Read> Frames<R> {
             return Err(Bad::Damaged("a frame's checksum is wrong"));
         }
         self.at = body + length;
+        self.given += length as u64;
         if !self.compressed() {
             self.good = self.read - (self.text.len() - self.at) as u64;
         }
@@ -286,7 +294,7 @@ mod tests {
         };
         let mut all = Vec::new();
         loop {
-            match frames.next() {
+            match frames.next_frame() {
                 Ok(Some(frame)) => all.push(frame),
                 Ok(None) => return (all, None),
                 Err(bad) => return (all, Some(bad)),

@@ -1,7 +1,11 @@
 //! The tape: every event that the core saw and every effect that it had, always on, in a bounded ring of
 //! segments that each replay alone. The format is `proto/tape/v1/tape.proto`.
 
+mod cri;
+pub mod difference;
+pub mod edit;
 pub mod frame;
+pub mod json;
 mod part;
 #[allow(clippy::all, clippy::pedantic, missing_docs)] // generated
 mod proto;
@@ -10,6 +14,7 @@ mod recorder;
 pub mod replay;
 mod ring;
 mod taped;
+pub mod words;
 
 pub use recorder::Recorder;
 pub use ring::{TapeJob, compress_segment, sync_file};

@@ -31,6 +31,8 @@ pub struct Header {
     pub mono_ns: u64,
     #[prost(sint64, tag = "8")]
     pub wall_ahead_ns: i64,
+    #[prost(uint64, tag = "12")]
+    pub began_ns: u64,
     #[prost(uint64, tag = "9")]
     pub token: u64,
     #[prost(uint64, tag = "10")]

@@ -21,18 +21,35 @@ pub struct Step {
     pub event: Vec<u8>,
     /// None at the end of a run that was killed or crashed within this step, or right after it.
     pub ended: Option<StepEnded>,
-    /// What the event and the effects took of the text of the segment.
-    pub event_cost: usize,
-    pub effects_cost: usize,
+    /// Bytes that the event took of the text of the segment.
+    pub cost: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepEnded {
     /// The first bytes of the chain after the step.
     pub chain: [u8; 4],
-    /// The postcard encoding of all effects.
-    pub effects: Vec<u8>,
+    pub effects: Vec<TapedEffect>,
     pub check: Option<StepCheck>,
+    /// Bytes that all of this took of the text of the segment.
+    pub cost: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TapedEffect {
+    /// Its postcard encoding.
+    pub bytes: Vec<u8>,
+    pub cost: usize,
+}
+
+impl StepEnded {
+    /// The encoding of all effects, as the chain takes it in.
+    pub fn encoded(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        put_varint(&mut all, self.effects.len() as u64);
+        all.extend(self.effects.iter().flat_map(|effect| &effect.bytes));
+        all
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -88,9 +105,9 @@ impl Segment {
         let file = File::open(path)?;
         let file_bytes = file.metadata()?.len();
         let mut frames = Frames::open(file)?;
-        let header = frames.next()?.and_then(|frame| frame.header);
+        let header = frames.next_frame()?.and_then(|frame| frame.header);
         let header = header.ok_or(Bad::Damaged("the segment has no header"))?;
-        let Frame { snapshot, .. } = frames.next()?.ok_or(Bad::Truncated)?;
+        let Frame { snapshot, .. } = frames.next_frame()?.ok_or(Bad::Truncated)?;
         Ok(Segment {
             path: path.into(),
             file_bytes,
@@ -108,6 +125,11 @@ impl Segment {
         self.frames.compressed()
     }
 
+    /// How much text the frames were that have been read.
+    pub fn text_bytes(&self) -> u64 {
+        self.frames.text_bytes()
+    }
+
     /// The whole chain before the first step.
     pub fn chain(&self) -> Result<Chain, Bad> {
         let chain = self.header.chain.as_slice().try_into();
@@ -117,7 +139,7 @@ impl Segment {
     /// The next step; None at the end, and when the rest cannot be read.
     pub fn next_step(&mut self) -> Option<Step> {
         while self.over.is_none() {
-            match self.frames.next() {
+            match self.frames.next_frame() {
                 Ok(Some(frame)) => match self.take(frame) {
                     Ok(Some(step)) => return Some(step),
                     Ok(None) => {}
@@ -140,12 +162,10 @@ impl Segment {
     /// Takes in a frame, which may begin a step: then the one before is whole.
     fn take(&mut self, frame: Frame) -> Result<Option<Step>, Bad> {
         if let Some(ended) = frame.ended {
-            let cost = ended.encoded_len();
             let check = frame.check.map(|Check { chain, core }| StepCheck { chain, core });
             let ended = self.ended(&ended, check)?;
             let begun = self.begun.as_mut().filter(|step| step.ended.is_none());
             let begun = begun.ok_or(Bad::Damaged("a step ends that has not begun"))?;
-            begun.effects_cost = cost;
             begun.ended = Some(ended);
         }
         let Some(input) = frame.input else { return Ok(None) };
@@ -166,19 +186,20 @@ impl Segment {
             .ok_or(Bad::Damaged("an event refers to nothing"))?;
         let number = self.next;
         self.next = number.wrapping_add(1);
-        let event_cost = input.encoded_len();
-        Ok(Step { number, now, event, ended: None, event_cost, effects_cost: 0 })
+        Ok(Step { number, now, event, ended: None, cost: input.encoded_len() })
     }
 
     fn ended(&mut self, ended: &Ended, check: Option<StepCheck>) -> Result<StepEnded, Bad> {
-        let mut effects = Vec::new();
-        put_varint(&mut effects, ended.effects.len() as u64);
+        let mut effects = Vec::with_capacity(ended.effects.len());
         for part in &ended.effects {
+            let mut bytes = Vec::new();
             self.decoder
-                .append(Alphabet::Effect, part, &mut effects)
+                .append(Alphabet::Effect, part, &mut bytes)
                 .ok_or(Bad::Damaged("an effect refers to nothing"))?;
+            effects.push(TapedEffect { bytes, cost: part.encoded_len() });
         }
-        Ok(StepEnded { chain: ended.chain.to_le_bytes(), effects, check })
+        let cost = ended.encoded_len();
+        Ok(StepEnded { chain: ended.chain.to_le_bytes(), effects, check, cost })
     }
 }
 

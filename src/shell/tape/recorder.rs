@@ -56,8 +56,13 @@ impl Recorder {
     /// Begins a run with a core that has seen nothing yet. `max_bytes` bounds all that lies in `dir`. Does not
     /// fail: what goes wrong is logged, and tried again.
     pub fn open(dir: &Path, max_bytes: u64, seed: u64, now: Now, core: &Core) -> Recorder {
-        let header =
-            Header { build: BUILD.into(), seed, run: now.wall.0 as u64, ..Header::default() };
+        let header = Header {
+            build: BUILD.into(),
+            seed,
+            run: now.wall.0 as u64,
+            began_ns: now.mono.0,
+            ..Header::default()
+        };
         let mut recorder = Recorder {
             ring: Ring::open(dir, max_bytes),
             header,
@@ -238,5 +243,50 @@ impl Recorder {
         if let State::Writing { path, .. } = state {
             self.ring.closed(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::scratch::Scratch;
+    use crate::shell::tape::reader::{Segment, Tape};
+    use steplet_core::chain::encode_event;
+    use steplet_core::event::{Event, Signal};
+    use steplet_core::time::Wall;
+
+    #[test]
+    fn a_full_disk_stops_the_recorder_and_nothing_else() {
+        let scratch = Scratch::new("tape-full");
+        let core = Core::new();
+        let at = |secs| Now { mono: Mono(0) + Span::from_secs(secs), wall: Wall(0) };
+        let event = encode_event(&Event::Signal(Signal::Terminate));
+        let mut recorder = Recorder::open(scratch.path(), 1 << 20, 0, at(0), &core);
+        let step = |recorder: &mut Recorder, secs| {
+            recorder.input(at(secs), &event);
+            recorder.effects(at(secs), &[], &Chain::default(), &core);
+        };
+        step(&mut recorder, 1);
+        step(&mut recorder, 2);
+        let State::Writing { file, .. } = &mut recorder.state else { panic!("it records") };
+        *file = File::options().write(true).open("/dev/full").unwrap();
+        step(&mut recorder, 3);
+        assert!(!recorder.recording());
+        let jobs = recorder.jobs();
+        assert!(matches!(&jobs[..], [TapeJob::Compress(_)]), "{jobs:?}");
+        step(&mut recorder, 62);
+        assert!(!recorder.recording() && recorder.lost() == 2);
+        step(&mut recorder, 63);
+        assert!(recorder.recording() && recorder.lost() == 3);
+        step(&mut recorder, 64);
+        recorder.flush(at(64));
+
+        let mut numbers = Vec::new();
+        for file in Tape::open(scratch.path()).unwrap().files {
+            let mut segment = Segment::open(&file).unwrap();
+            numbers.extend(std::iter::from_fn(|| segment.next_step()).map(|step| step.number));
+            assert!(segment.rest().is_none());
+        }
+        assert_eq!(numbers, [0, 1, 5]);
     }
 }

@@ -2,30 +2,33 @@
 
 use super::BUILD;
 use super::frame::Bad;
-use super::reader::{Follows, Place, Rest, Segment, Step, StepEnded, Tape};
+use super::reader::{Follows, Place, Rest, Segment, Step, StepEnded, Tape, TapedEffect};
+use super::words::Calls;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use steplet_core::Core;
 use steplet_core::chain::{Chain, encode_effects};
 use steplet_core::effect::Effect;
 use steplet_core::event::Event;
-use steplet_core::time::{Mono, Now, Span};
+use steplet_core::time::{Mono, Span};
 
 /// The first step that came out otherwise.
 #[derive(Debug)]
 pub struct Difference {
     pub step: u64,
-    pub now: Now,
-    /// The encoded event.
+    pub since_start: Span,
+    /// The encoded event, and the name of the call that it is about.
     pub event: Vec<u8>,
+    pub call: Cow<'static, str>,
     pub kind: DifferenceKind,
 }
 
 #[derive(Debug)]
 pub enum DifferenceKind {
-    /// The encoded effects of the tape, and those that the core has now.
-    Effects { taped: Vec<u8>, now: Vec<Effect> },
+    /// The effects on the tape, and those that the core has now.
+    Effects { taped: Vec<TapedEffect>, now: Vec<Effect> },
     /// The effects are the same, and the event or its time is not the one that the chain has taken in.
     Input,
     /// Events and effects are the same, and the core is in another state.
@@ -117,7 +120,15 @@ struct Run {
     core: Core,
     chain: Chain,
     place: Place,
-    last: Option<Step>,
+    calls: Calls,
+    began: Mono,
+    last: Option<Last>,
+}
+
+/// The step that was done last.
+struct Last {
+    step: Step,
+    call: Cow<'static, str>,
 }
 
 impl Replay<'_> {
@@ -130,7 +141,7 @@ impl Replay<'_> {
         tape: &Tape,
         done: &mut Replayed,
     ) -> Result<Option<Difference>, Unreadable> {
-        let mut run: Option<Run> = None;
+        let mut run: Option<Box<Run>> = None;
         let mut left_out = Vec::new();
         for path in &tape.files {
             let segment = match self.open(path) {
@@ -183,12 +194,12 @@ impl Replay<'_> {
     fn begin(
         &mut self,
         segment: &Segment,
-        before: Option<Run>,
+        before: Option<Box<Run>>,
         done: &mut Replayed,
     ) -> Result<Begun, Unreadable> {
         let path = || segment.path.clone();
-        match before {
-            Some(run) => match run.place.followed_by(&segment.header) {
+        if let Some(run) = before {
+            match run.place.followed_by(&segment.header) {
                 Follows::Directly if self.any_build => return Ok(Begun::Run(run)),
                 Follows::Directly => return Ok(meet(run, segment)),
                 Follows::After { missing_steps, missing_segments } => {
@@ -197,42 +208,42 @@ impl Replay<'_> {
                     (self.on_notice)(Notice::Missing { path: path(), steps, segments });
                 }
                 Follows::NewRun => {}
-            },
-            None => {}
+            }
         }
         let core = Core::restore(&segment.snapshot)
             .map_err(|_| Unreadable::Foreign { path: path(), what: "the snapshot" })?;
         let chain = segment.chain().map_err(|bad| Unreadable::File { path: path(), bad })?;
-        let place = Place::after(segment);
-        Ok(Begun::Run(Run { core, chain, place, last: None }))
+        Ok(Begun::Run(Box::new(Run {
+            core,
+            chain,
+            place: Place::after(segment),
+            calls: Calls::before(&segment.header),
+            began: Mono(segment.header.began_ns),
+            last: None,
+        })))
     }
 
     fn segment(
         &mut self,
         mut segment: Segment,
-        mut run: Run,
+        mut run: Box<Run>,
         done: &mut Replayed,
-    ) -> Result<(Run, Option<Difference>), Unreadable> {
-        let mut last: Option<Mono> = run.last.as_ref().map(|step| step.now.mono);
+    ) -> Result<(Box<Run>, Option<Difference>), Unreadable> {
         while let Some(step) = segment.next_step() {
             (self.on_step)(done, &step);
-            let event: Event = postcard::from_bytes(&step.event).map_err(|_| {
-                Unreadable::Foreign { path: segment.path.clone(), what: "an event" }
+            let before = run.last.as_ref().map(|last| last.step.now.mono);
+            let passed = before.map_or(Span::ZERO, |before| step.now.mono.since(before));
+            let different = run.step(step, self.any_build).ok_or_else(|| Unreadable::Foreign {
+                path: segment.path.clone(),
+                what: "an event",
             })?;
-            let effects = run.core.step(step.now, event);
-            let bytes = encode_effects(&effects);
-            run.chain.absorb(step.now, &step.event, &bytes);
             done.steps += 1;
-            done.simulated = done.simulated + last.map_or(Span::ZERO, |l| step.now.mono.since(l));
+            done.simulated = done.simulated + passed;
             done.chain = run.chain.clone();
-            last = Some(step.now.mono);
-            if let Some(ended) = &step.ended
-                && let Some(kind) = self.compare(&run, ended, &bytes, effects)
-            {
-                let Step { number, now, event, .. } = step;
-                return Ok((run, Some(Difference { step: number, now, event, kind })));
+            if let Some(kind) = different {
+                let difference = run.differs(kind);
+                return Ok((run, difference));
             }
-            run.last = Some(step);
         }
         run.place = Place::after(&segment);
         if let Some(rest) = segment.rest() {
@@ -241,47 +252,70 @@ impl Replay<'_> {
         }
         Ok((run, None))
     }
+}
+
+impl Run {
+    /// One step, and how it differs from the recorded one; None when the event is of another build.
+    fn step(&mut self, step: Step, any_build: bool) -> Option<Option<DifferenceKind>> {
+        let event: Event = postcard::from_bytes(&step.event).ok()?;
+        let call = self.calls.of(&event);
+        self.calls.answered(&event);
+        let effects = self.core.step(step.now, event);
+        self.calls.asked(&effects);
+        let bytes = encode_effects(&effects);
+        self.chain.absorb(step.now, &step.event, &bytes);
+        let different =
+            step.ended.as_ref().and_then(|taped| self.compare(taped, &bytes, effects, any_build));
+        self.last = Some(Last { step, call });
+        Some(different)
+    }
 
     fn compare(
         &self,
-        run: &Run,
         taped: &StepEnded,
         bytes: &[u8],
         effects: Vec<Effect>,
+        any_build: bool,
     ) -> Option<DifferenceKind> {
-        if taped.effects != bytes {
+        if taped.encoded() != bytes {
             let taped = taped.effects.clone();
             return Some(DifferenceKind::Effects { taped, now: effects });
         }
-        if self.any_build {
+        if any_build {
             return None;
         }
-        if taped.chain != run.chain.short() {
+        if taped.chain != self.chain.short() {
             return Some(DifferenceKind::Input);
         }
         let check = taped.check.as_ref()?;
-        if check.chain != run.chain.0 {
+        if check.chain != self.chain.0 {
             return Some(DifferenceKind::Input);
         }
-        let same = check.core == Sha256::digest(run.core.snapshot()).as_slice();
+        let same = check.core == Sha256::digest(self.core.snapshot()).as_slice();
         (!same).then_some(DifferenceKind::State)
+    }
+
+    /// The difference that the last step has made.
+    fn differs(&self, kind: DifferenceKind) -> Option<Difference> {
+        let Last { step, call } = self.last.as_ref()?;
+        Some(Difference {
+            step: step.number,
+            since_start: step.now.mono.since(self.began),
+            event: step.event.clone(),
+            call: call.clone(),
+            kind,
+        })
     }
 }
 
 enum Begun {
-    Run(Run),
+    Run(Box<Run>),
     Differs(Box<Difference>),
 }
 
 /// A segment that follows directly must begin with the very state that the one before ended with.
-fn meet(run: Run, segment: &Segment) -> Begun {
+fn meet(run: Box<Run>, segment: &Segment) -> Begun {
     let same = segment.snapshot == run.core.snapshot() && segment.header.chain == run.chain.0;
-    match run.last {
-        Some(last) if !same => {
-            let Step { number, now, event, .. } = last;
-            let kind = DifferenceKind::Snapshot;
-            Begun::Differs(Box::new(Difference { step: number, now, event, kind }))
-        }
-        last => Begun::Run(Run { last, ..run }),
-    }
+    let different = if same { None } else { run.differs(DifferenceKind::Snapshot) };
+    different.map_or(Begun::Run(run), |difference| Begun::Differs(Box::new(difference)))
 }

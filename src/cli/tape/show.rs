@@ -1,0 +1,176 @@
+//! `steplet tape show`: a line a step, or one step whole.
+
+use super::Failure;
+use crate::shell::tape::BUILD;
+use crate::shell::tape::json::{effect_to_json, event_to_json, hex};
+use crate::shell::tape::reader::{Segment, Step, Tape};
+use crate::shell::tape::words::{Calls, effect_words, event_words, span_words};
+use lexopt::{Arg, Parser, ValueExt};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use steplet_api::time::Time;
+use steplet_core::effect::Effect;
+use steplet_core::event::Event;
+use steplet_core::time::{Mono, Wall};
+
+/// Effects named in a line; the rest is counted.
+const NAMED_MAX: usize = 8;
+
+struct Wanted {
+    path: PathBuf,
+    from: u64,
+    to: u64,
+    /// One step, whole.
+    whole: bool,
+    json: bool,
+}
+
+pub fn main(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let wanted = parse(args)?;
+    let tape = Tape::open(&wanted.path)
+        .map_err(|error| Failure::Tape(format!("{}: {error}", wanted.path.display())))?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut shown = false;
+    let mut unread = None;
+    for file in &tape.files {
+        let mut segment = match Segment::open(file) {
+            Ok(segment) => segment,
+            Err(bad) => {
+                unread = Some(format!("{}: {bad}", file.display()));
+                continue;
+            }
+        };
+        shown |= show(&mut segment, &wanted, &mut out)?;
+        if let Some(rest) = segment.rest() {
+            unread = Some(rest.to_string());
+        }
+    }
+    out.flush()?;
+    match unread {
+        Some(why) => Err(Failure::Tape(why)),
+        None if !shown => Err(Failure::Tape("there is no such step on the tape".into())),
+        None => Ok(()),
+    }
+}
+
+fn parse(args: impl Iterator<Item = OsString>) -> Result<Wanted, Failure> {
+    let mut args = Parser::from_args(args);
+    let (mut path, mut step, mut from, mut to, mut json) = (None, None, None, None, false);
+    while let Some(arg) = args.next()? {
+        match arg {
+            Arg::Long("step") => step = Some(args.value()?.parse()?),
+            Arg::Long("from") => from = Some(args.value()?.parse()?),
+            Arg::Long("to") => to = Some(args.value()?.parse()?),
+            Arg::Long("json") => json = true,
+            Arg::Value(value) if path.is_none() => path = Some(PathBuf::from(value)),
+            arg => return Err(arg.unexpected().into()),
+        }
+    }
+    let path = path.ok_or_else(|| Failure::Usage("TAPE is missing".into()))?;
+    match step {
+        Some(_) if from.is_some() || to.is_some() => {
+            Err(Failure::Usage("--step, or --from and --to".into()))
+        }
+        Some(step) => Ok(Wanted { path, from: step, to: step, whole: true, json }),
+        None => {
+            let (from, to) = (from.unwrap_or(0), to.unwrap_or(u64::MAX));
+            Ok(Wanted { path, from, to, whole: false, json })
+        }
+    }
+}
+
+/// Shows what is wanted of a segment; tells whether there was anything.
+fn show(segment: &mut Segment, wanted: &Wanted, out: &mut impl Write) -> io::Result<bool> {
+    let mut calls = Calls::before(&segment.header);
+    let began = Mono(segment.header.began_ns);
+    let head = head(segment);
+    let mut shown = false;
+    while let Some(step) = segment.next_step() {
+        if step.number > wanted.to {
+            break;
+        }
+        let event: Option<Event> = postcard::from_bytes(&step.event).ok();
+        let effects = effects(&step);
+        let call = event.as_ref().map(|event| calls.of(event)).unwrap_or_default();
+        if let Some(event) = &event {
+            calls.answered(event);
+        }
+        calls.asked(&effects);
+        if step.number < wanted.from {
+            continue;
+        }
+        if !std::mem::replace(&mut shown, true) && !wanted.json {
+            writeln!(out, "{head}")?;
+        }
+        let at = span_words(step.now.mono.since(began));
+        if wanted.json {
+            writeln!(out, "{}", object(&step, event, &call, effects))?;
+        } else if wanted.whole {
+            let object = object(&step, event, &call, effects);
+            writeln!(out, "{}", serde_json::to_string_pretty(&object)?)?;
+        } else {
+            let (number, event) = (step.number, event_line(event.as_ref(), &call));
+            writeln!(out, "{number:>7} {at:>13}  {event}{}", effects_line(&step, &effects))?;
+        }
+    }
+    Ok(shown)
+}
+
+fn head(segment: &Segment) -> String {
+    let header = &segment.header;
+    let began = rfc3339(Wall(header.run as i64));
+    let other = if header.build == BUILD { "" } else { " (not this one: steps may be misread)" };
+    let name = segment.path.file_name().unwrap_or_default().display();
+    let (seed, build) = (header.seed, &header.build);
+    format!("-- {name}: run of {began}, seed {seed}, build {build}{other}")
+}
+
+fn effects(step: &Step) -> Vec<Effect> {
+    let taped = step.ended.iter().flat_map(|ended| &ended.effects);
+    taped.filter_map(|taped| postcard::from_bytes(&taped.bytes).ok()).collect()
+}
+
+fn event_line(event: Option<&Event>, call: &str) -> String {
+    let words = event.map_or("an event of another build".into(), |e| event_words(e, call));
+    // One line, whatever a message holds.
+    words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn effects_line(step: &Step, effects: &[Effect]) -> String {
+    let Some(ended) = &step.ended else { return "  (the tape ends in this step)".into() };
+    if ended.effects.is_empty() {
+        return String::new();
+    }
+    let mut words: Vec<_> = effects.iter().take(NAMED_MAX).map(effect_words).collect();
+    if let Some(more) = ended.effects.len().checked_sub(words.len()).filter(|more| *more > 0) {
+        words.push(format!("and {more} more"));
+    }
+    format!("  =>  {}", words.join(", "))
+}
+
+fn object(step: &Step, event: Option<Event>, call: &str, effects: Vec<Effect>) -> Value {
+    let event = match event {
+        Some(event) => event_to_json(event, call),
+        None => json!({ "hex": hex(&step.event) }),
+    };
+    let mut object = json!({
+        "step": step.number,
+        "mono": step.now.mono,
+        "wall": rfc3339(step.now.wall),
+        "event": event,
+    });
+    if !call.is_empty() {
+        object["call"] = call.into();
+    }
+    if let Some(ended) = &step.ended {
+        object["effects"] = effects.into_iter().map(effect_to_json).collect();
+        object["chain"] = hex(&ended.chain).into();
+    }
+    object
+}
+
+fn rfc3339(wall: Wall) -> String {
+    Time::nano_from_ns(wall.0).as_str().to_owned()
+}

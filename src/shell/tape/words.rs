@@ -1,0 +1,236 @@
+//! Steps in words: what an event brought and what was done about it, each in half a line.
+
+use super::call_name;
+use super::cri::{answer_words, request_words, short};
+use super::proto::Header;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use steplet_core::effect::{Call, DiskOp, Effect, HelperOp, KernelOp};
+use steplet_core::event::{
+    DiskReply, Event, Fault, HelperReply, Item, KernelReply, Manifest, Outcome, RpcError, Signal,
+};
+use steplet_core::ids::Token;
+use steplet_core::time::Span;
+
+/// The calls that are out in the world, by what they are called.
+#[derive(Debug, Default)]
+pub struct Calls(BTreeMap<Token, Cow<'static, str>>);
+
+impl Calls {
+    /// Those before the first step of a segment.
+    pub fn before(header: &Header) -> Calls {
+        let open = header.open.iter();
+        Calls(open.map(|call| (Token(call.token), call.name.clone().into())).collect())
+    }
+
+    /// The call that an event is about; empty when it is not about one.
+    pub fn of(&self, event: &Event) -> Cow<'static, str> {
+        match event {
+            Event::Done { token, .. } | Event::Item { token, .. } => {
+                self.0.get(token).cloned().unwrap_or_default()
+            }
+            _ => Cow::Borrowed(""),
+        }
+    }
+
+    pub fn answered(&mut self, event: &Event) {
+        if let Event::Done { token, .. } = event {
+            self.0.remove(token);
+        }
+    }
+
+    pub fn asked(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Call { token, call } => {
+                    self.0.insert(*token, call_name(call));
+                }
+                Effect::Cancel(token) => {
+                    self.0.remove(token);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// `1:02:03.456`
+pub fn span_words(span: Span) -> String {
+    let (millis, seconds) = (span.millis() % 1_000, span.secs());
+    format!("{}:{:02}:{:02}.{millis:03}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// The kind of an event, for counting: its door, and the call that it answers.
+pub fn event_kind(event: &Event, call: &str) -> String {
+    match event {
+        Event::Boot(_) => "Boot".into(),
+        Event::Tick => "Tick".into(),
+        Event::Done { outcome: Outcome::Same, .. } => format!("{} same", short(call)),
+        Event::Done { outcome, .. } if failed(outcome) => format!("{} failed", short(call)),
+        Event::Done { .. } => short(call).into(),
+        Event::Item { .. } => format!("{} item", short(call)),
+        Event::Request(_) => "Request".into(),
+        Event::Gone { .. } => "Gone".into(),
+        Event::Signal(_) => "Signal".into(),
+    }
+}
+
+/// The kind of an effect, for counting.
+pub fn effect_kind(effect: &Effect) -> String {
+    match effect {
+        Effect::Call { call, .. } => short(&call_name(call)).into(),
+        Effect::Cancel(_) => "Cancel".into(),
+        Effect::Reply { .. } => "Reply".into(),
+        Effect::SendLog { .. } => "SendLog".into(),
+        Effect::EndLog { .. } => "EndLog".into(),
+        Effect::Exit(_) => "Exit".into(),
+    }
+}
+
+fn failed(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Same => false,
+        Outcome::Rpc(result) => result.is_err(),
+        Outcome::Disk(result) => result.is_err(),
+        Outcome::Kernel(result) => result.is_err(),
+        Outcome::Helper(result) => result.is_err(),
+    }
+}
+
+pub fn event_words(event: &Event, call: &str) -> String {
+    match event {
+        Event::Boot(boot) => {
+            let (settings, machine) = (&boot.settings, &boot.machine);
+            let memory = machine.memory_bytes >> 20;
+            let cpus = machine.cpus;
+            format!("Boot of node {}: {cpus} cpus, {memory} MiB", settings.node_name)
+        }
+        Event::Tick => "Tick".into(),
+        Event::Done { token, outcome } => {
+            format!("{}#{}: {}", short(call), token.0, outcome_words(outcome, call))
+        }
+        Event::Item { token, item } => match item {
+            Item::Manifest(it) => format!("{}#{} gives {}", short(call), token.0, manifest(it)),
+            Item::PathChanged => format!("{}#{}: changed", short(call), token.0),
+        },
+        Event::Request(it) => {
+            let query: Vec<_> = it.query.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let mark = if query.is_empty() { "" } else { "?" };
+            let id = it.id.0;
+            format!("request {id}: {} {}{mark}{}", it.method, it.path, query.join("&"))
+        }
+        Event::Gone { request } => format!("request {}: client is gone", request.0),
+        Event::Signal(Signal::Terminate) => "SIGTERM".into(),
+        Event::Signal(Signal::Interrupt) => "SIGINT".into(),
+    }
+}
+
+fn outcome_words(outcome: &Outcome, call: &str) -> String {
+    match outcome {
+        Outcome::Same => "same".into(),
+        Outcome::Rpc(Ok(body)) => answer_words(call, body)
+            .unwrap_or_else(|| format!("{} bytes that do not decode", body.len())),
+        Outcome::Rpc(Err(RpcError { code, message })) => format!("{}: {message}", code_name(*code)),
+        Outcome::Disk(Ok(reply)) => match reply {
+            DiskReply::Manifests(None) => "no such path".into(),
+            DiskReply::Manifests(Some(names)) => format!("{} manifests", names.len()),
+            DiskReply::Text(text) => format!("{} bytes of text", text.len()),
+            DiskReply::Names(names) => format!("{} names", names.len()),
+            DiskReply::Done | DiskReply::PodReady(_) => "done".into(),
+        },
+        Outcome::Kernel(Ok(KernelReply::Names(names))) => format!("{} names", names.len()),
+        Outcome::Kernel(Ok(KernelReply::Text(text))) => format!("{} bytes of text", text.len()),
+        Outcome::Helper(Ok(HelperReply::Manifest(it))) => manifest(it),
+        Outcome::Kernel(Ok(KernelReply::Done))
+        | Outcome::Helper(Ok(HelperReply::Done | HelperReply::PodReady(_))) => "done".into(),
+        Outcome::Disk(Err(fault)) | Outcome::Kernel(Err(fault)) | Outcome::Helper(Err(fault)) => {
+            let Fault { kind, message } = fault;
+            format!("{kind:?}: {message}")
+        }
+    }
+}
+
+fn manifest(it: &Manifest) -> String {
+    match &it.content {
+        Ok(content) => {
+            let value: serde_json::Value =
+                serde_json::from_slice(&content.json).unwrap_or_default();
+            let text = |at: &str| value.pointer(at).and_then(|v| v.as_str()).unwrap_or("?");
+            format!("{}: {} {}", it.name, text("/kind"), text("/metadata/name"))
+        }
+        Err(error) if error.line == 0 => format!("{}: {}", it.name, error.message),
+        Err(error) => format!("{}:{}: {}", it.name, error.line, error.message),
+    }
+}
+
+pub fn effect_words(effect: &Effect) -> String {
+    match effect {
+        Effect::Call { token, call } => {
+            let words = call_words(call);
+            let space = if words.is_empty() { "" } else { " " };
+            format!("{}#{}{space}{words}", short(&call_name(call)), token.0)
+        }
+        Effect::Cancel(token) => format!("cancel #{}", token.0),
+        Effect::Reply { request, reply } => {
+            format!("answer {} to request {}", reply.status, request.0)
+        }
+        Effect::SendLog { request, log } => format!("send {} to request {}", log.path, request.0),
+        Effect::EndLog { request } => format!("end the log of request {}", request.0),
+        Effect::Exit(status) => format!("exit {status}"),
+    }
+}
+
+fn call_words(call: &Call) -> String {
+    match call {
+        Call::Rpc(rpc) => request_words(&rpc.path, &rpc.body)
+            .unwrap_or_else(|| format!("{} bytes that do not decode", rpc.body.len())),
+        Call::Disk(op) => match op {
+            DiskOp::SetUpPod(setup) => setup.pod_dir.clone(),
+            DiskOp::PrepareContainer(files) => files.log_dir.clone(),
+            DiskOp::Symlink { link, .. } => link.clone(),
+            DiskOp::ReadManifests { path }
+            | DiskOp::WatchManifests { path }
+            | DiskOp::ReadTail { path, .. }
+            | DiskOp::List { path } => path.clone(),
+        },
+        Call::Kernel(op) => match op {
+            KernelOp::SetCgroups(groups) => match &groups[..] {
+                [.., last] => last.path.clone(),
+                [] => String::new(),
+            },
+            KernelOp::RemoveCgroup { path } | KernelOp::ListCgroups { path } => path.clone(),
+            KernelOp::Figures => String::new(),
+        },
+        Call::Helper(op) => match op {
+            HelperOp::SetUpPod(setup) => setup.pod_dir.clone(),
+            HelperOp::TearDownPod { pod_dir } => pod_dir.clone(),
+            HelperOp::RemoveTree { path } => path.clone(),
+            HelperOp::FetchManifest { url, .. } => url.clone(),
+        },
+    }
+}
+
+/// The names of gRPC's status codes.
+fn code_name(code: i32) -> String {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "Canceled",
+        "Unknown",
+        "InvalidArgument",
+        "DeadlineExceeded",
+        "NotFound",
+        "AlreadyExists",
+        "PermissionDenied",
+        "ResourceExhausted",
+        "FailedPrecondition",
+        "Aborted",
+        "OutOfRange",
+        "Unimplemented",
+        "Internal",
+        "Unavailable",
+        "DataLoss",
+        "Unauthenticated",
+    ];
+    let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
+    name.map_or_else(|| format!("code {code}"), |name| (*name).into())
+}
