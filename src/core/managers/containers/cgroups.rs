@@ -7,11 +7,8 @@
 
 use crate::effect::Cgroup;
 use crate::event::Machine;
-use crate::managers::containers::pod_resources::{
-    QosClass, cpu_milli, limit_declared, memory_bytes, pod_limits, pod_requests, qos_class,
-};
 use crate::managers::containers::resources::{
-    SHARES_MAX, SHARES_MIN, hugepages, page_size_name, quota_us, shares,
+    SHARES_MAX, SHARES_MIN, cpu_milli, hugepages, memory_bytes, page_size_name, quota_us, shares,
 };
 use crate::settings::Settings;
 use alloc::borrow::Cow;
@@ -19,6 +16,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use steplet_api::pod::{Pod, resource};
+use steplet_api::pod_facts::{
+    QosClass, effective_limits, effective_requests, is_limited, qos_class,
+};
 
 const KUBEPODS: &str = "kubepods";
 const BURSTABLE: &str = "burstable";
@@ -46,11 +46,6 @@ pub fn pod_path(settings: &Settings, pod: &Pod) -> String {
         return settings.cgroup_root.clone();
     }
     below(&qos_path(settings, qos_class(pod)), &format!("pod{}", pod.metadata.uid))
-}
-
-/// The UID of a pod's cgroup by its name below a class, for those that outlived their pod.
-pub fn pod_uid(name: &str) -> Option<&str> {
-    name.strip_prefix("pod").filter(|uid| !uid.is_empty())
 }
 
 /// The parent of a pod's containers, as the runtime is told.
@@ -90,7 +85,7 @@ pub fn qos_tree(settings: &Settings, machine: &Machine, burstable_milli: i64) ->
 /// What the burstable ones of these pods ask for together, in thousandths of a CPU.
 pub fn burstable_milli<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> i64 {
     let burstable = pods.into_iter().filter(|pod| qos_class(pod) == QosClass::Burstable);
-    burstable.fold(0, |sum, pod| sum.saturating_add(cpu_milli(&pod_requests(pod))))
+    burstable.fold(0, |sum, pod| sum.saturating_add(cpu_milli(&effective_requests(&pod.spec))))
 }
 
 /// A pod's own cgroup; none without a hierarchy.
@@ -99,11 +94,11 @@ pub fn pod_cgroup(settings: &Settings, machine: &Machine, pod: &Pod) -> Option<C
         return None;
     }
     let class = qos_class(pod);
-    let requests = pod_requests(pod);
-    let limits = pod_limits(pod);
+    let requests = effective_requests(&pod.spec);
+    let limits = effective_limits(&pod.spec);
     let limited = |name| match class {
         QosClass::Guaranteed => true,
-        QosClass::Burstable => limit_declared(pod, name),
+        QosClass::Burstable => is_limited(&pod.spec, name),
         QosClass::BestEffort => false,
     };
     let mut values = Values::new(machine);
@@ -133,10 +128,10 @@ pub fn pod_cgroup(settings: &Settings, machine: &Machine, pod: &Pod) -> Option<C
 pub fn pod_memory_limit(pod: &Pod) -> Option<u64> {
     let limited = match qos_class(pod) {
         QosClass::Guaranteed => true,
-        QosClass::Burstable => limit_declared(pod, resource::MEMORY),
+        QosClass::Burstable => is_limited(&pod.spec, resource::MEMORY),
         QosClass::BestEffort => false,
     };
-    let bytes = u64::try_from(memory_bytes(&pod_limits(pod))).ok()?;
+    let bytes = u64::try_from(memory_bytes(&effective_limits(&pod.spec))).ok()?;
     (limited && bytes > 0).then_some(bytes)
 }
 
@@ -340,10 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_limits() {
-        assert_eq!(pod_uid("podab-1"), Some("ab-1"));
-        assert_eq!(pod_uid("pod"), None);
-        assert_eq!(pod_uid("system.slice"), None);
+    fn memory_limits() {
         assert_eq!(pod_memory_limit(&pod(GUARANTEED)), Some(33_554_432));
         assert_eq!(pod_memory_limit(&pod(HALF_LIMITED)), None);
         assert_eq!(pod_memory_limit(&pod(BEST_EFFORT_POD)), None);

@@ -7,7 +7,7 @@ use crate::effect::ContainerFiles;
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;
 use crate::managers::containers::env::{Env, environment, expand};
-use crate::managers::containers::hash::{HASH_ANNOTATION, go_json, hash_text};
+use crate::managers::containers::hash::{go_json, hash_text};
 use crate::managers::containers::hosts::{host_network_hosts_file, hosts_file, pod_hostname};
 use crate::managers::containers::image::ImageUser;
 use crate::managers::containers::resources::container_resources;
@@ -163,7 +163,7 @@ fn mounts(input: &ContainerInput<'_>, env: &Env) -> Result<Vec<cri::Mount>, Conf
 /// What a later agent, or this one after a restart, must know of the container without its pod.
 fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
-        (HASH_ANNOTATION.to_string(), hash_text(container)),
+        (names::HASH.to_string(), hash_text(container)),
         (RESTART_COUNT_ANNOTATION.into(), attempt.to_string()),
         (names::TERMINATION_PATH.into(), container.termination_message_path.to_string()),
         (names::TERMINATION_POLICY.into(), container.termination_message_policy.to_string()),

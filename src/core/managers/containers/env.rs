@@ -7,7 +7,6 @@
 
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;
-use crate::managers::containers::pod_resources::{amount, pod_level};
 use crate::settings::Settings;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -17,7 +16,8 @@ use alloc::vec::Vec;
 use steplet_api::container::{
     Container, EnvFromSource, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
 };
-use steplet_api::pod::{Pod, resource};
+use steplet_api::pod::{Pod, ResourceList, resource};
+use steplet_api::pod_facts::pod_level_resources;
 use steplet_api::quantity::{Format, Quantity};
 
 /// Variables by name.
@@ -228,8 +228,7 @@ fn resource_value(
         || name.starts_with(resource::HUGEPAGES_PREFIX);
     let set = match side {
         "limits" if known => amount(&container.resources.limits, name)
-            .copied()
-            .or_else(|| pod_level(pod).and_then(|set| amount(&set.limits, name)).copied())
+            .or_else(|| pod_level_resources(&pod.spec).and_then(|set| amount(&set.limits, name)))
             .or_else(|| allocatable(name, settings, machine)),
         "requests" if known => container.resources.requests.get(name).copied(),
         _ => return Err(unsupported()),
@@ -246,6 +245,11 @@ fn resource_value(
         return Err(unsupported());
     }
     Ok((amount as u64).div_ceil(divisor as u64).to_string())
+}
+
+/// The amount of a resource, none when it is absent or zero.
+fn amount(list: &ResourceList, name: &str) -> Option<Quantity> {
+    list.get(name).filter(|quantity| !quantity.is_zero()).copied()
 }
 
 /// What all pods together may use, by the settings.

@@ -8,9 +8,6 @@ use alloc::format;
 use alloc::string::String;
 use steplet_api::container::Container;
 
-/// The annotation of a container that holds the hash, in lower hex without padding.
-pub const HASH_ANNOTATION: &str = "io.kubernetes.container.hash";
-
 /// FNV-1a over Go's dump of the bytes of `{"image":IMAGE,"name":NAME}`.
 pub fn container_hash(container: &Container) -> u32 {
     let json = format!(
@@ -30,7 +27,7 @@ pub fn container_hash(container: &Container) -> u32 {
     hash.0
 }
 
-/// The hash as the annotation holds it.
+/// The hash as the annotation of a container holds it: lower hex, without padding.
 pub fn hash_text(container: &Container) -> String {
     format!("{:x}", container_hash(container))
 }

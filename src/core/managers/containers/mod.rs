@@ -10,7 +10,6 @@ pub mod env;
 pub mod hash;
 pub mod hosts;
 pub mod image;
-pub mod pod_resources;
 pub mod resources;
 #[cfg(test)]
 pub(crate) mod sample;

@@ -6,11 +6,6 @@
 //! of swap.
 
 use crate::event::Machine;
-use crate::managers::containers::pod_resources::{
-    QosClass, container_requests, cpu_milli, is_node_critical, memory_bytes, pod_level,
-    pod_limits_without_overhead, pod_requests_without_overhead, qos_class,
-};
-use crate::managers::pods::policy::is_sidecar;
 use crate::settings::Settings;
 use alloc::format;
 use alloc::string::String;
@@ -18,6 +13,10 @@ use alloc::vec::Vec;
 use steplet_api::container::Container;
 use steplet_api::cri::{HugepageLimit, LinuxContainerResources};
 use steplet_api::pod::{Pod, ResourceList, resource};
+use steplet_api::pod_facts::{
+    QosClass, container_limits, container_requests, is_node_critical, is_sidecar,
+    pod_level_resources, qos_class,
+};
 use steplet_api::quantity::Quantity;
 
 /// The kernel's bounds of cpu.shares.
@@ -29,6 +28,16 @@ const QUOTA_MIN_US: i64 = 1000;
 
 const GUARANTEED_OOM_SCORE_ADJ: i64 = -997;
 const BEST_EFFORT_OOM_SCORE_ADJ: i64 = 1000;
+
+/// Bytes of memory in a list, 0 when it names none.
+pub fn memory_bytes(list: &ResourceList) -> i64 {
+    list.get(resource::MEMORY).map_or(0, Quantity::value)
+}
+
+/// Thousandths of a CPU in a list, 0 when it names none.
+pub fn cpu_milli(list: &ResourceList) -> i64 {
+    list.get(resource::CPU).map_or(0, Quantity::milli_value)
+}
 
 /// What the kernel calls a page size: `64KB`, `2MB`, `1GB`.
 pub fn page_size_name(bytes: u64) -> String {
@@ -62,7 +71,7 @@ pub fn container_resources(
     machine: &Machine,
 ) -> LinuxContainerResources {
     let own = &container.resources;
-    let pod_limits = pod_level(pod).map(|set| &set.limits);
+    let pod_limits = pod_level_resources(&pod.spec).map(|set| &set.limits);
     let limit = |of: fn(&ResourceList) -> i64| match of(&own.limits) {
         0 => pod_limits.map_or(0, of),
         limit => limit,
@@ -86,8 +95,12 @@ pub fn sandbox_resources(
     settings: &Settings,
     machine: &Machine,
 ) -> LinuxContainerResources {
-    let requests = pod_requests_without_overhead(pod);
-    let limits = pod_limits_without_overhead(pod);
+    // Without the overhead, which stands beside it.
+    let level = pod_level_resources(&pod.spec);
+    let mut requests = container_requests(&pod.spec);
+    requests.extend(level.iter().flat_map(|set| set.requests.clone()));
+    let mut limits = container_limits(&pod.spec);
+    limits.extend(level.iter().flat_map(|set| set.limits.clone()));
     let request = requests.get(resource::CPU).map(Quantity::milli_value);
     linux(request, cpu_milli(&limits), memory_bytes(&limits), settings, machine)
 }
@@ -157,12 +170,13 @@ fn oom_score_adj(pod: &Pod, container: &Container, machine: &Machine) -> i64 {
 
 /// What the pod asks for beyond its containers, in equal parts.
 fn unclaimed_memory_share(pod: &Pod) -> i64 {
-    let Some(request) = pod_level(pod).map(|set| memory_bytes(&set.requests)).filter(|r| *r != 0)
+    let Some(request) =
+        pod_level_resources(&pod.spec).map(|set| memory_bytes(&set.requests)).filter(|r| *r != 0)
     else {
         return 0;
     };
     let containers = (pod.spec.containers.len() + pod.spec.init_containers.len()).max(1);
-    (request - memory_bytes(&container_requests(pod))) / containers as i64
+    (request - memory_bytes(&container_requests(&pod.spec))) / containers as i64
 }
 
 /// A limit for every page size that the kernel has: what is not asked for is not given.

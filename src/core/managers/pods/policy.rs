@@ -11,6 +11,7 @@ use crate::managers::pods::view::{ContainerState, ContainerView, PodView};
 use alloc::vec::Vec;
 use steplet_api::container::{Container, ContainerRestartRule};
 use steplet_api::pod::{Pod, restart_policy};
+pub use steplet_api::pod_facts::is_sidecar;
 
 /// Values of `ContainerRestartRule.action`.
 pub const ACTION_RESTART: &str = "Restart";
@@ -31,11 +32,6 @@ pub enum InitProgress {
     Wait(usize),
     /// One has failed and may not run again: the pod has failed.
     Failed,
-}
-
-/// An init container that keeps running beside the main containers.
-pub fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some(restart_policy::ALWAYS)
 }
 
 /// Whether a container that has ended with this code runs again: by its rules, else by its own

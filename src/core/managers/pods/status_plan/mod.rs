@@ -15,13 +15,13 @@ use super::policy;
 use super::view::PodView;
 use crate::event::Machine;
 use crate::managers::containers::hosts::pod_ips;
-use crate::managers::containers::pod_resources::{is_static, pod_limits, pod_requests, qos_class};
 use crate::time::Wall;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use containers::ContainerStatuses;
 use steplet_api::container::ResourceRequirements;
 use steplet_api::pod::Pod;
+use steplet_api::pod_facts::{effective_limits, effective_requests, is_static, qos_class};
 use steplet_api::status::{ContainerStatus, HostIp, PodIp, PodStatus, phase as phases};
 use steplet_api::time::Time;
 
@@ -169,9 +169,9 @@ fn set_addresses(input: &StatusInput<'_>, status: &mut PodStatus) {
 
 /// What the pod has been given: as much as it asks for, since pods are not resized yet.
 fn set_resources(pod: &Pod, status: &mut PodStatus) {
-    let requests = pod_requests(pod);
+    let requests = effective_requests(&pod.spec);
     status.allocated_resources = requests.clone();
-    let limits = pod_limits(pod);
+    let limits = effective_limits(&pod.spec);
     status.resources =
         Some(Box::new(ResourceRequirements { limits, requests, claims: Vec::new() }));
 }
