@@ -44,8 +44,7 @@ class Soak:
             name = self.dice.choice(sorted(self.placed))
             self.placed[name] += 1
             label = f"metadata:\n  labels: {{edit: e{self.placed[name]}}}\n  name: {name}\n"
-            with open(f"{a.FIXTURES}/{name}.yaml") as file:
-                text = file.read().replace("  labels:\n    app: hello\n", "")
+            text = a.fixture(f"{name}.yaml").replace("  labels:\n    app: hello\n", "")
             a.place(f"{name}.yaml", text=text.replace(f"metadata:\n  name: {name}\n", label))
 
     def kill_agent(self):

@@ -1,16 +1,14 @@
 """Editors' and people's backup copies beside a manifest: the first name wins, one pod runs, a line names both files."""
 
-from agent import MANIFESTS, Agent, live, never, place, running, true
+from agent import Agent, fixture, live, never, place, running, true
 
 OURS = True  # upstream takes every file, and the last one wins
 
 
 def case():
-    stale = {"value: one": "value: stale"}
     place("graceful.yaml")
     for copy in ("graceful.yaml.backup", "graceful.yaml-bak", "graceful.yaml~", ".graceful.yaml.swp"):
-        with open(f"{MANIFESTS}/graceful.yaml") as file:
-            place(copy, text=file.read().replace(*list(stale.items())[0]))
+        place(copy, text=fixture("graceful.yaml").replace("value: one", "value: stale"))
     agent = Agent()
     agent.start()
     pod = running("graceful")

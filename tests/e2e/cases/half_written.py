@@ -3,7 +3,7 @@
 import os
 import time
 
-from agent import FIXTURES, MANIFESTS, Agent, live, place, pods, running, same, until
+from agent import MANIFESTS, Agent, fixture, live, place, pods, running, same, until
 
 OURS = True  # upstream stops the pod while its file cannot be read
 
@@ -15,8 +15,7 @@ def case():
     running("hello")
     [before] = live("hello")
     path = f"{MANIFESTS}/hello.yaml"
-    with open(f"{FIXTURES}/hello.yaml") as file:
-        text = file.read()
+    text = fixture("hello.yaml")
     changed = text.replace('echo "hello $n"', 'echo "changed $n"')
 
     with open(path, "w") as file:  # in place: emptied, half of it, all of it

@@ -2,7 +2,7 @@
 
 import time
 
-from agent import Agent, live, of_pod, place, running, same, true
+from agent import Agent, fixture, live, of_pod, place, running, same, true
 
 SECONDS = 240
 
@@ -12,7 +12,7 @@ def case():
     agent.start()
     for step in range(12):
         name = f"besteffort-{step}"
-        place(f"{name}.yaml", text=open_fixture(name))
+        place(f"{name}.yaml", text=fixture("besteffort.yaml").replace("name: besteffort", f"name: {name}"))
         time.sleep(0.05 + 0.06 * step)  # a start takes 200 to 800 ms here: the kills fall on all of it
         agent.restart()
     for step in range(12):
@@ -20,12 +20,7 @@ def case():
         running(name)
         same(f"containers of {name} that run", len(live(name)), 1)
         same(f"sandboxes of {name} that run", len(live(name, "sandbox")), 1)
-        same(f"containers of {name} in all", len(of_pod(name)), 1)
+        # One that was made and never started may lie beside it until it is pruned.
+        true(f"containers of {name} in all", len(of_pod(name)) <= 2, len(of_pod(name)))
     true("no name conflict", "is reserved for" not in agent.output())
 
-
-def open_fixture(name):
-    from agent import FIXTURES
-
-    with open(f"{FIXTURES}/besteffort.yaml") as file:
-        return file.read().replace("name: besteffort", f"name: {name}")

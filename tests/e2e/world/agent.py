@@ -163,16 +163,19 @@ def log_lines(pod, container=None, attempt=0):
         return [line.rstrip("\n").split(" ", 3)[3] for line in file]
 
 
+def fixture(name):
+    with open(os.path.join(FIXTURES, name)) as file:
+        return file.read()
+
+
 def place(name, text=None, replace=None, into=MANIFESTS):
     """Puts a manifest in place by rename: a fixture of that name unless the text is given."""
-    if text is None:
-        with open(os.path.join(FIXTURES, name)) as file:
-            text = file.read()
+    text = fixture(name) if text is None else text
     for old, new in (replace or {}).items():
         true(f"{name} has {old!r}", old in text)
         text = text.replace(old, new)
     os.makedirs(into, exist_ok=True)
-    temporary = os.path.join(os.path.dirname(into), ".placing")
+    temporary = os.path.join(into, ".placing")  # names with a dot in front are not read
     with open(temporary, "w") as file:
         file.write(text)
     os.rename(temporary, os.path.join(into, name))
