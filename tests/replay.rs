@@ -158,7 +158,13 @@ fn a_tape_shows_a_line_a_step() {
 
     let said = steplet(&["tape", "stat", tape]);
     assert_eq!(said.status, 0);
-    for want in ["segments   1, 0 of them", "steps      40, from 0 to 39", "input", "Request"] {
+    for want in [
+        "runs       1",
+        "segments   1, 0 of them",
+        "steps      40, from 0 to 39",
+        "input",
+        "Request",
+    ] {
         assert!(said.out.contains(want), "{want}: {}", said.out);
     }
 }

@@ -19,6 +19,8 @@ pub struct Stream {
     pub now: Now,
     /// Every event so far, for comparison.
     pub said: Vec<(Now, Event)>,
+    /// And every call of the core.
+    pub calls: Vec<Call>,
     rng: Rng,
     answers: VecDeque<(Token, Outcome)>,
     requests: u64,
@@ -27,6 +29,11 @@ pub struct Stream {
 impl Stream {
     /// A run that has booted; its tape lies in `dir`.
     pub fn start(dir: &Path, max_bytes: u64, seed: u64) -> Stream {
+        Stream::start_with(dir, max_bytes, boot(seed))
+    }
+
+    pub fn start_with(dir: &Path, max_bytes: u64, boot: Boot) -> Stream {
+        let seed = boot.seed;
         let now =
             Now { mono: Mono(77_000_000_123), wall: Wall(1_760_000_000_000_000_000 + seed as i64) };
         let core = Core::new();
@@ -35,11 +42,12 @@ impl Stream {
             taped: Taped::new(core, Some(recorder)),
             now,
             said: vec![],
+            calls: vec![],
             rng: Rng::new(seed),
             answers: VecDeque::new(),
             requests: 0,
         };
-        stream.step(Event::Boot(Box::new(boot(seed))));
+        stream.step(Event::Boot(Box::new(boot)));
         stream
     }
 
@@ -63,6 +71,14 @@ impl Stream {
         self.step(request(self.requests, path));
     }
 
+    /// Half a second later, somebody asks something.
+    pub fn later(&mut self) {
+        self.now.mono = self.now.mono + Span::from_millis(500);
+        self.now.wall = Wall(self.now.wall.0 + 500_000_000);
+        self.requests += 1;
+        self.step(request(self.requests, "/healthz"));
+    }
+
     pub fn step(&mut self, event: Event) {
         self.said.push((self.now, event.clone()));
         for effect in self.taped.step(self.now, event) {
@@ -71,6 +87,7 @@ impl Stream {
                     if let Some(outcome) = answer(&call) {
                         self.answers.push_back((token, outcome));
                     }
+                    self.calls.push(call);
                 }
                 Effect::Cancel(token) => self.answers.retain(|(t, _)| *t != token),
                 _ => {}

@@ -139,7 +139,8 @@ impl Totals {
 fn print(totals: &Totals, path: &Path, out: &mut impl Write) -> io::Result<()> {
     let Totals { runs, segments, compressed, file_bytes, steps, span, missing, .. } = totals;
     writeln!(out, "{}", path.display())?;
-    writeln!(out, "  segments   {segments}, {compressed} of them compressed, of {runs} runs")?;
+    writeln!(out, "  runs       {runs}")?;
+    writeln!(out, "  segments   {segments}, {compressed} of them compressed")?;
     let builds: Vec<_> = totals.builds.iter().map(String::as_str).collect();
     writeln!(out, "  builds     {}", builds.join(", "))?;
     let first = totals.first_step.unwrap_or_default();
@@ -150,8 +151,7 @@ fn print(totals: &Totals, path: &Path, out: &mut impl Write) -> io::Result<()> {
         let day = u128::from(*file_bytes) * 86_400_000 / u128::from(span.millis().max(1));
         write!(out, ", {day} a day")?;
     }
-    if totals.packed > 0 {
-        let tenths = totals.unpacked * 10 / totals.packed;
+    if let Some(tenths) = (totals.unpacked * 10).checked_div(totals.packed) {
         write!(out, "; compressed to one {}.{}th", tenths / 10, tenths % 10)?;
     }
     writeln!(out)?;

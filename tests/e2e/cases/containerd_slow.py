@@ -1,5 +1,4 @@
-"""containerd stands still for 10 s: the agent answers meanwhile, catches up, and restarts
-nothing."""
+"""containerd stands still for 10 s: the agent answers meanwhile, catches up, and restarts nothing."""
 
 import time
 

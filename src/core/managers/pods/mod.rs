@@ -14,3 +14,6 @@ pub mod status;
 pub mod status_plan;
 pub mod view;
 pub mod workers;
+
+#[cfg(test)]
+pub(crate) mod sample;
