@@ -15,5 +15,6 @@ pub mod manifest;
 pub mod run;
 pub mod setup;
 pub mod trace;
+pub mod transcript;
 mod workload;
 pub mod world;
