@@ -167,7 +167,7 @@ fn status(worker: &Worker, view: &PodView) -> String {
     let pod = worker.pod();
     let containers = &pod.spec.containers;
     match worker.phase() {
-        Phase::Waiting => "Waiting".into(),
+        Phase::Removing | Phase::Waiting => "Waiting".into(),
         Phase::Terminating(_) => "Terminating".into(),
         Phase::Cleaning(end) | Phase::Ended(end) => match &end.why {
             Why::Rejected(reason, _) => reason.clone(),

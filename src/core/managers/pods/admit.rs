@@ -73,7 +73,8 @@ fn os(pod: &Pod) -> Result<(), No> {
 
 fn count(uid: &PodUid, facts: &Facts) -> Result<(), No> {
     let others = facts.workers.all().iter().filter(|(other, worker)| {
-        *other != uid && !matches!(worker.phase(), Phase::Waiting | Phase::Ended(_))
+        *other != uid
+            && !matches!(worker.phase(), Phase::Removing | Phase::Waiting | Phase::Ended(_))
     });
     let (used, most) = (others.count(), facts.settings().max_pods);
     if used < most as usize {

@@ -24,6 +24,8 @@ const SANDBOX_MOST: Span = Span::from_secs(60);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Crashes {
     containers: BTreeMap<Box<str>, Crash>,
+    /// The highest attempt of each container that was ever seen: it may be gone from the runtime by now.
+    attempts: BTreeMap<Box<str>, u32>,
     sandbox: Option<BackOff>,
 }
 
@@ -53,6 +55,7 @@ impl Crashes {
     /// Notes the exits that a view shows.
     pub fn observe(&mut self, view: &PodView, now: Mono) {
         for c in &view.containers {
+            self.used(&c.name, c.attempt);
             let newest = view.container(&c.name).is_some_and(|n| n.id == c.id);
             if !newest || c.state != ContainerState::Exited {
                 continue;
@@ -66,6 +69,17 @@ impl Crashes {
                 crash.back_off = None;
             }
         }
+    }
+
+    /// An attempt is used up: by a container, or by a log that it left.
+    pub fn used(&mut self, name: &str, attempt: u32) {
+        let highest = self.attempts.entry(name.into()).or_default();
+        *highest = attempt.max(*highest);
+    }
+
+    /// The attempt of the next container of this name: above all that were seen.
+    pub fn next_attempt(&self, name: &str) -> u32 {
+        self.attempts.get(name).map_or(0, |highest| highest.saturating_add(1))
     }
 
     /// When a container may be started, if not now.

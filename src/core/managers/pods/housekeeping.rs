@@ -10,6 +10,7 @@
 
 use super::requests;
 use super::view::{ContainerState, PodView};
+use super::workers::Phase;
 use crate::cx::Cx;
 use crate::effect::{Call, DiskOp, HelperOp, KernelOp};
 use crate::event::{DiskReply, KernelReply, Outcome, RpcError};
@@ -56,6 +57,12 @@ impl Housekeeping {
     pub(crate) fn on_note(&mut self, cx: &mut Cx<'_>, note: &PodNote) {
         match note {
             PodNote::Inspected { uid } => self.tidy(cx, uid),
+            PodNote::Progressed { uid } => {
+                let worker = cx.facts.workers.worker(uid);
+                if worker.is_some_and(|w| *w.phase() == Phase::Removing) {
+                    self.tidy(cx, uid);
+                }
+            }
             PodNote::Forgotten { uid } => {
                 self.note_log_dir(cx, uid);
                 self.tidy(cx, uid);
@@ -69,30 +76,33 @@ impl Housekeeping {
                     self.tidy(cx, &uid);
                 }
             }
-            PodNote::Configured { .. }
-            | PodNote::Unconfigured { .. }
-            | PodNote::RuntimeBack
-            | PodNote::Progressed { .. } => {}
+            PodNote::Configured { .. } | PodNote::Unconfigured { .. } | PodNote::RuntimeBack => {}
         }
     }
 
     /// Removes what one pod has too much of.
     fn tidy(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
-        if cx.facts.workers.worker(uid).is_some() {
+        let worker = cx.facts.workers.worker(uid);
+        if worker.is_some_and(|w| *w.phase() != Phase::Removing) {
             return self.prune(cx, uid);
         }
         if !cx.facts.sources.ready() {
             return;
         }
         let Some(view) = cx.facts.pleg.view(uid) else {
-            return self.remove_log_dir(cx, uid);
+            if worker.is_none() {
+                self.remove_log_dir(cx, uid);
+            }
+            return;
         };
         if view.alive() {
             return;
         }
         let containers: Vec<ContainerId> = view.containers.iter().map(|c| c.id.clone()).collect();
         let sandboxes: Vec<SandboxId> = view.sandboxes.iter().map(|s| s.id.clone()).collect();
-        self.note_log_dir(cx, uid);
+        if worker.is_none() {
+            self.note_log_dir(cx, uid);
+        }
         let none = containers.is_empty();
         for id in containers {
             self.remove_container(cx, uid, id);

@@ -10,7 +10,6 @@ use crate::ids::{ContainerId, SandboxId};
 use crate::planted::planted;
 use crate::time::Mono;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -81,8 +80,8 @@ pub struct Marks<'a> {
     pub hold: &'a dyn Fn(&Container, Option<&ContainerView>) -> Option<Mono>,
     /// Seconds that a container gets to stop.
     pub grace_seconds: i64,
-    /// Highest log number found on disk for a container of which the runtime has nothing left.
-    pub log_attempts: &'a BTreeMap<Box<str>, u32>,
+    /// The attempt of the next container of a name.
+    pub next_attempt: &'a dyn Fn(&str) -> u32,
     pub hash: &'a dyn Fn(&Container) -> String,
 }
 
@@ -161,8 +160,7 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         let attempt = match (adopt, shown) {
             (Some(made), _) => made.attempt,
             (None, Some(old)) if planted(2) => old.attempt,
-            (None, Some(old)) => old.attempt.saturating_add(1),
-            (None, None) => marks.log_attempts.get(&container.name).map_or(0, |n| n + 1),
+            (None, _) => (marks.next_attempt)(&container.name),
         };
         let adopt = adopt.map(|c| c.id.clone());
         let name = container.name.clone();

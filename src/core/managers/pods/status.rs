@@ -70,7 +70,7 @@ impl Status {
 
 fn stage(worker: &Worker) -> Stage {
     match worker.phase() {
-        Phase::Waiting | Phase::Syncing => Stage::Running,
+        Phase::Removing | Phase::Waiting | Phase::Syncing => Stage::Running,
         Phase::Terminating(_) => Stage::Terminating,
         Phase::Cleaning(_) | Phase::Ended(_) => Stage::Ended,
     }

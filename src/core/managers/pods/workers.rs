@@ -11,12 +11,14 @@
 //! ```text
 //!            same name still ends          nothing left to run, or no longer configured
 //! Configured ─────► Waiting ─────► Syncing ─────► Terminating ─────► Cleaning ─────► Ended
-//!                                                 containers stop    volumes, cgroup   (kept while configured)
+//!                      ▲                          containers stop    volumes, cgroup   (kept while configured)
+//!                      └── Removing ◄── configured anew under the same UID: what the last life left goes first
 //! ```
 
 use super::admit;
 use super::crashes::Crashes;
 use super::plan::{self, Marks, Plan, Step};
+use super::policy;
 use super::status::DEADLINE_MESSAGE;
 use super::view::{ContainerState, PodView};
 use crate::cx::Cx;
@@ -36,6 +38,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+use steplet_api::container::Container;
 use steplet_api::pod::Pod;
 
 /// After an error (contract 5.3): 10 s, stretched by up to half.
@@ -54,6 +57,8 @@ pub struct Workers {
     rng: Rng,
     timers: BTreeSet<(Mono, PodUid)>,
     sources_ready: bool,
+    /// Pods that were let go while the runtime still has their dead.
+    remains: BTreeSet<PodUid>,
     /// A signal asked for the end, and the pods are being stopped.
     leaving: bool,
 }
@@ -111,6 +116,8 @@ pub struct Worker {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Phase {
+    /// Dead containers and sandboxes of an earlier life of this UID are being removed.
+    Removing,
     /// An earlier pod of the same name has to end first.
     Waiting,
     Syncing,
@@ -194,7 +201,7 @@ impl Worker {
     /// How it ends, once it does.
     pub fn ending(&self) -> Option<&Ending> {
         match &self.phase {
-            Phase::Waiting | Phase::Syncing => None,
+            Phase::Removing | Phase::Waiting | Phase::Syncing => None,
             Phase::Terminating(e) | Phase::Cleaning(e) | Phase::Ended(e) => Some(e),
         }
     }
@@ -250,8 +257,17 @@ impl Workers {
         let workers = &mut cx.facts.workers.workers;
         match workers.get_mut(uid) {
             None => {
-                workers.insert(uid.clone(), Worker::new(pod, false, now));
+                let mut worker = Worker::new(pod, false, now);
+                // Forgotten a moment ago, and put back: it does not begin with the dead of its last life.
+                if self.remains.contains(uid) {
+                    worker.phase = Phase::Removing;
+                }
+                workers.insert(uid.clone(), worker);
                 self.adopt_namesakes(cx, uid);
+            }
+            Some(worker) if matches!(worker.phase, Phase::Ended(_)) => {
+                *worker = Worker::new(pod, false, now);
+                worker.phase = Phase::Removing;
             }
             Some(worker) if worker.ending().is_some() => worker.again = Some(pod),
             Some(worker) => {
@@ -270,12 +286,17 @@ impl Workers {
         match &mut worker.phase {
             Phase::Terminating(ending) | Phase::Cleaning(ending) => ending.why = Why::Unconfigured,
             Phase::Ended(_) => self.forget(cx, uid),
-            Phase::Waiting | Phase::Syncing => self.terminate(cx, uid, Why::Unconfigured),
+            Phase::Removing | Phase::Waiting | Phase::Syncing => {
+                self.terminate(cx, uid, Why::Unconfigured);
+            }
         }
     }
 
     fn on_inspected(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let facts = &mut *cx.facts;
+        if facts.pleg.view(uid).is_none() {
+            self.remains.remove(uid);
+        }
         if let Some(worker) = facts.workers.workers.get_mut(uid) {
             if let Some(view) = facts.pleg.view(uid) {
                 worker.crashes.observe(view, cx.now.mono);
@@ -359,6 +380,7 @@ impl Workers {
             return;
         }
         match worker.phase {
+            Phase::Removing => self.remove_remains(cx, uid),
             Phase::Waiting => self.admit(cx, uid),
             Phase::Syncing => self.sync(cx, uid),
             Phase::Terminating(_) if planted(5) && !worker.orphan => self.sync(cx, uid),
@@ -368,17 +390,37 @@ impl Workers {
         }
     }
 
+    /// Housekeeping takes the dead away; a late arrival that still runs is stopped.
+    fn remove_remains(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let facts = &mut *cx.facts;
+        let Some(worker) = facts.workers.workers.get(uid) else { return };
+        match facts.pleg.view(uid) {
+            None => {
+                self.set_phase(cx, uid, Phase::Waiting);
+                self.advance(cx, uid);
+            }
+            Some(view) if view.alive() => {
+                let step = plan::stop_all(&worker.pod, view, worker.grace_seconds(Some(view)));
+                self.step(cx, uid, step);
+            }
+            Some(_) => {}
+        }
+    }
+
     fn admit(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let Some(worker) = cx.facts.workers.workers.get(uid) else { return };
         let mut others = cx.facts.workers.workers.iter().filter(|(other, _)| *other != uid);
         if others.any(|(_, w)| {
             w.full_name() == worker.full_name()
-                && !matches!(w.phase, Phase::Waiting | Phase::Ended(_))
+                && !matches!(w.phase, Phase::Removing | Phase::Waiting | Phase::Ended(_))
         }) {
             return;
         }
         let vote = admit::vote(&worker.pod, uid, cx.facts);
         match vote {
+            Ok(()) if finished_otherwise(&worker.pod, cx.facts.pleg.view(uid)) => {
+                self.set_phase(cx, uid, Phase::Removing);
+            }
             Ok(()) => {
                 self.set_phase(cx, uid, Phase::Syncing);
                 self.advance(cx, uid);
@@ -400,12 +442,10 @@ impl Workers {
         }
         let empty = PodView::default();
         let view = facts.pleg.view(uid).unwrap_or(&empty);
-        let logs = worker.setup.iter().flat_map(|s| &s.log_attempts);
-        let logs = logs.map(|(name, n)| (name.as_str().into(), *n)).collect();
         let marks = Marks {
             hold: &|c, shown| worker.crashes.hold(&c.name, shown, now.mono),
             grace_seconds: worker.grace_seconds(None),
-            log_attempts: &logs,
+            next_attempt: &|name| worker.crashes.next_attempt(name),
             hash: &hash::hash_text,
         };
         let plan = plan::plan(&worker.pod, view, &marks);
@@ -536,7 +576,12 @@ impl Workers {
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
         worker.busy = false;
         match result {
-            Ok(StepDone::SetUp(found)) => worker.setup = Some(found.clone()),
+            Ok(StepDone::SetUp(found)) => {
+                for (name, attempt) in &found.log_attempts {
+                    worker.crashes.used(name, *attempt);
+                }
+                worker.setup = Some(found.clone());
+            }
             Ok(StepDone::Cancelled) => {}
             Ok(StepDone::Other) => {
                 if matches!(worker.phase, Phase::Cleaning(_)) {
@@ -584,6 +629,7 @@ impl Workers {
         worker.setup = None;
         if let Some(pod) = worker.again.take() {
             *worker = Worker::new(pod, false, cx.now);
+            worker.phase = Phase::Removing;
             cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
             return self.advance(cx, uid);
         }
@@ -600,6 +646,9 @@ impl Workers {
         self.wake_namesakes(cx, uid);
         self.timers.retain(|(_, other)| other != uid);
         cx.facts.workers.workers.remove(uid);
+        if cx.facts.pleg.view(uid).is_some() {
+            self.remains.insert(uid.clone());
+        }
         cx.say(Note::Pod(PodNote::Forgotten { uid: uid.clone() }));
         self.leave_if_done(cx);
     }
@@ -701,6 +750,17 @@ impl Workers {
             );
         }
     }
+}
+
+/// Whether all that is left of the pod has ended for good, but by another definition than its present one: an edit
+/// under a pinned UID that nobody saw being made.
+fn finished_otherwise(pod: &Pod, view: Option<&PodView>) -> bool {
+    let Some(view) = view.filter(|view| !view.alive()) else { return false };
+    let other = |c: &Container| {
+        let shown = view.container(&c.name);
+        shown.is_some_and(|s| !s.hash.is_empty() && *s.hash != *hash::hash_text(c))
+    };
+    policy::pod_finished(pod, view) && pod.spec.containers.iter().any(other)
 }
 
 /// When activeDeadlineSeconds will have passed.

@@ -53,7 +53,7 @@ fn pods(out: &mut String, facts: &Facts) {
     let mut working: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for worker in facts.workers.all().values() {
         let lifecycle = match worker.phase() {
-            Phase::Waiting | Phase::Syncing => "sync",
+            Phase::Removing | Phase::Waiting | Phase::Syncing => "sync",
             Phase::Terminating(_) => "terminating",
             Phase::Cleaning(_) | Phase::Ended(_) => "terminated",
         };
