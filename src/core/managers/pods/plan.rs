@@ -96,13 +96,31 @@ pub fn plan(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         SandboxNeed::Create { attempt } => return Plan::Do(Step::RunSandbox { attempt }),
         SandboxNeed::Drop => return Plan::Finished,
     }
-    if policy::pod_finished(pod, view) {
+    if policy::pod_finished(pod, view) || all_over(pod, view, marks) {
         return Plan::Finished;
     }
     if let Some(replace) = replaced(pod, view, marks) {
         return replace;
     }
     starts(pod, view, marks)
+}
+
+/// A container that ran before, may not run again, and is gone from the runtime: somebody removed it.
+fn lost(pod: &Pod, container: &Container, view: &PodView, marks: &Marks<'_>) -> bool {
+    view.container(&container.name).is_none()
+        && (marks.next_attempt)(&container.name) > 0
+        && !policy::restarts_after_kill(pod, container)
+}
+
+/// Whether every main container has ended for good, with those that were lost.
+fn all_over(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> bool {
+    let runs =
+        |name: &str| view.container(name).is_some_and(|c| c.state == ContainerState::Running);
+    let mut mains = pod.spec.containers.iter();
+    mains.clone().any(|c| lost(pod, c, view, marks))
+        && mains.all(|c| {
+            lost(pod, c, view, marks) || !(policy::start_wanted(pod, c, view) || runs(&c.name))
+        })
 }
 
 /// A container whose definition changed, or whose state nobody knows, is stopped first.
@@ -140,7 +158,9 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         InitProgress::Wait(_) | InitProgress::Failed => {}
         InitProgress::Done => {
             let mains = pod.spec.containers.iter();
-            wanted.extend(mains.filter(|c| policy::start_wanted(pod, c, view)).map(|c| (c, false)));
+            let starts =
+                mains.filter(|c| policy::start_wanted(pod, c, view) && !lost(pod, c, view, marks));
+            wanted.extend(starts.map(|c| (c, false)));
         }
     }
     let mut until: Option<Mono> = None;

@@ -276,8 +276,31 @@ impl Workers {
                 worker.reasons.clear();
             }
         }
+        self.warn_of_unsupported(cx, uid);
         cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
         self.advance(cx, uid);
+    }
+
+    /// What a manifest asks for and does not get is said, once for each form of the pod.
+    fn warn_of_unsupported(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(worker) = cx.facts.workers.workers.get(uid) else { return };
+        let spec = &worker.pod.spec;
+        let all = spec.init_containers.iter().chain(&spec.containers);
+        let mut names: Vec<&str> = Vec::new();
+        for c in all {
+            let probes = [&c.liveness_probe, &c.readiness_probe, &c.startup_probe];
+            if probes.iter().any(|p| p.is_some()) || c.lifecycle.is_some() {
+                names.push(&c.name);
+            }
+        }
+        if !names.is_empty() {
+            let message = format!(
+                "probes and lifecycle hooks are not run by this version: {} count as started and \
+                 ready while they run",
+                names.join(", ")
+            );
+            self.said(cx, uid, true, "NotSupported", message);
+        }
     }
 
     fn on_unconfigured(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
