@@ -19,7 +19,7 @@ def case():
     true("it ended when told", 8 <= time.monotonic() - begin < 20, time.monotonic() - begin)
     true("it told of the pod", "hello" in out and "Running" in out, out)
     true("plain lines without a terminal", "\x1b" not in out)
-    same("containers left", containerd.containers(), [])
+    same("tasks left", containerd.tasks(), {})
 
     child = subprocess.Popen([STEPLET, "run", manifest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     until("a task runs", lambda: any(status == "RUNNING" for _, status in containerd.tasks().values()))

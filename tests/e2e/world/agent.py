@@ -42,6 +42,9 @@ authorization: {mode: AlwaysAllow}
 class Failure(Exception):
     """What was expected did not happen; the text says what was seen instead."""
 
+    def __init__(self, text):
+        super().__init__(text if len(text) < 2000 else text[:1900] + " ...")
+
 
 def same(what, have, want):
     if have != want:
