@@ -203,13 +203,20 @@ fn what_is_written_is_synced_in_the_helper() {
     let dir = Dir::new("tape-sync");
     let mut stream = Stream::start(&dir.0, SMALL, 7);
     let from = stream.now.mono;
-    let mut syncs = 0;
-    while stream.now.mono.since(from) < Span::from_secs(60) {
-        stream.later();
-        let jobs = stream.helpers();
-        syncs += jobs.iter().filter(|job| matches!(job, TapeJob::Sync(_))).count();
-    }
-    assert_eq!(syncs, 12);
+    let mut syncs = |until, next: &dyn Fn(&mut Stream)| {
+        let mut syncs = 0;
+        while stream.now.mono.since(from) < Span::from_secs(until) {
+            next(&mut stream);
+            let jobs = stream.helpers();
+            syncs += jobs.iter().filter(|job| matches!(job, TapeJob::Sync(_))).count();
+        }
+        syncs
+    };
+    let news = |stream: &mut Stream| stream.later("/healthz");
+    let same = |stream: &mut Stream| stream.later("");
+    assert_eq!(syncs(60, &news), 12);
+    assert_eq!(syncs(240, &same), 3, "an idle node spares the disk");
+    assert_eq!(syncs(300, &news), 12);
 }
 
 #[test]
@@ -220,13 +227,13 @@ fn a_directory_that_cannot_be_made_stops_only_the_tape() {
     let mut stream = Stream::start(&blocked, SMALL, 8);
     let from = stream.now.mono;
     while stream.now.mono.since(from) < Span::from_secs(30) {
-        stream.later();
+        stream.later("/healthz");
     }
     assert!(!stream.recorder().recording());
     assert_eq!(stream.recorder().lost(), stream.taped.steps());
     fs::remove_file(&blocked).unwrap();
     while stream.now.mono.since(from) < Span::from_secs(61) {
-        stream.later();
+        stream.later("/healthz");
     }
     assert!(stream.recorder().recording());
     let lost = stream.recorder().lost();

@@ -71,12 +71,15 @@ impl Stream {
         self.step(request(self.requests, path));
     }
 
-    /// Half a second later, somebody asks something.
-    pub fn later(&mut self) {
+    /// Half a second later, somebody asks something; for no path, leaves who has left already.
+    pub fn later(&mut self, path: &str) {
         self.now.mono = self.now.mono + Span::from_millis(500);
         self.now.wall = Wall(self.now.wall.0 + 500_000_000);
+        if path.is_empty() {
+            return self.step(Event::Gone { request: RequestId(0) });
+        }
         self.requests += 1;
-        self.step(request(self.requests, "/healthz"));
+        self.step(request(self.requests, path));
     }
 
     pub fn step(&mut self, event: Event) {

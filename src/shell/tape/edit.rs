@@ -40,9 +40,9 @@ pub fn edit(mut segment: Segment, edit: &Edit, out: &mut impl Write) -> Result<(
     let mut encoder = Encoder::new(Base::from_header(&segment.header));
     let header = Some(segment.header.clone());
     let mut text = plain_head().to_vec();
-    put_frame(&mut text, &Frame { header, ..Frame::default() });
+    put_frame(&mut text, &Frame { header, ..Frame::default() }).map_err(EditError::Write)?;
     let snapshot = std::mem::take(&mut segment.snapshot);
-    put_frame(&mut text, &Frame { snapshot, ..Frame::default() });
+    put_frame(&mut text, &Frame { snapshot, ..Frame::default() }).map_err(EditError::Write)?;
     let mut pending = Frame::default();
     let mut found = false;
     let first = segment.header.step;
@@ -60,7 +60,7 @@ pub fn edit(mut segment: Segment, edit: &Edit, out: &mut impl Write) -> Result<(
         }
         let mut frame = std::mem::take(&mut pending);
         frame.input = Some(input(&mut encoder, &step));
-        put_frame(&mut text, &frame);
+        put_frame(&mut text, &frame).map_err(EditError::Write)?;
         if let Some(ended) = &step.ended {
             put_ended(&mut pending, &mut encoder, ended);
         }
@@ -76,7 +76,7 @@ pub fn edit(mut segment: Segment, edit: &Edit, out: &mut impl Write) -> Result<(
         return Err(EditError::NoStep { first, next });
     }
     if pending != Frame::default() {
-        put_frame(&mut text, &pending);
+        put_frame(&mut text, &pending).map_err(EditError::Write)?;
     }
     out.write_all(&text).map_err(EditError::Write)
 }

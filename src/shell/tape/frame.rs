@@ -60,11 +60,19 @@ fn head(kind: u8) -> [u8; 8] {
 }
 
 /// Appends a frame in the plain form.
-pub fn put_frame(out: &mut Vec<u8>, frame: &Frame) {
+///
+/// # Errors
+/// When it is too large to be read again.
+pub fn put_frame(out: &mut Vec<u8>, frame: &Frame) -> io::Result<()> {
     let bytes = frame.encode_to_vec();
-    put_varint(out, bytes.len() as u64);
+    let length = bytes.len() as u64;
+    if length > FRAME_BYTES_MAX {
+        return Err(io::Error::other(format!("a frame of {length} bytes is too large for a tape")));
+    }
+    put_varint(out, length);
     out.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
     out.extend_from_slice(&bytes);
+    Ok(())
 }
 
 /// The frames of a segment, one after the other.
@@ -220,10 +228,10 @@ impl<R: Read> Frames<R> {
     }
 }
 
-/// Copies a whole plain segment into the compressed form.
+/// Copies a plain segment into the compressed form; a frame that was begun at its end is left out.
 ///
 /// # Errors
-/// `Truncated` or `Damaged` when the segment is not whole: then it should stay as it is.
+/// `NotATape` or `Damaged` when the segment is not sound: then it should stay as it is.
 pub fn compress(from: impl Read, to: &mut impl Write) -> Result<(), Bad> {
     let mut frames = Frames::open(from)?;
     if frames.compressed() {
@@ -232,7 +240,12 @@ pub fn compress(from: impl Read, to: &mut impl Write) -> Result<(), Bad> {
     to.write_all(&head(COMPRESSED))?;
     let mut deflate = Compress::new(Compression::best(), false);
     let mut text = Vec::new();
-    while let Some(bytes) = frames.next_bytes()? {
+    loop {
+        let bytes = match frames.next_bytes() {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) | Err(Bad::Truncated) => break,
+            Err(bad) => return Err(bad),
+        };
         put_varint(&mut text, bytes.len() as u64);
         text.extend_from_slice(bytes);
         while text.len() >= BLOCK_BYTES {
@@ -272,10 +285,10 @@ mod tests {
         let mut out = plain_head().to_vec();
         // Bytes that do not compress.
         let noise = (0..snapshot_bytes as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 23) as u8);
-        put_frame(&mut out, &Frame { snapshot: noise.collect(), ..Frame::default() });
+        put_frame(&mut out, &Frame { snapshot: noise.collect(), ..Frame::default() }).unwrap();
         for after_us in 0..frames {
             let input = Some(Input { after_us, ..Input::default() });
-            put_frame(&mut out, &Frame { input, ..Frame::default() });
+            put_frame(&mut out, &Frame { input, ..Frame::default() }).unwrap();
         }
         out
     }

@@ -150,6 +150,7 @@ pub struct Encoder {
     numbers: HashMap<Rc<[u8]>, u64>,
     kept: VecDeque<Rc<[u8]>>,
     last: u64,
+    new_bodies: u64,
 }
 
 impl Encoder {
@@ -182,7 +183,13 @@ impl Encoder {
         part
     }
 
+    /// How many bodies were written out that could not be named, short ones aside.
+    pub fn new_bodies(&self) -> u64 {
+        self.new_bodies
+    }
+
     fn keep(&mut self, body: &[u8]) {
+        self.new_bodies += u64::from(body.len() >= *BODY_BYTES.start());
         if !BODY_BYTES.contains(&body.len()) {
             return;
         }

@@ -102,14 +102,15 @@ pub struct Segment {
 impl Segment {
     /// Reads the header and the snapshot.
     pub fn open(path: &Path) -> Result<Segment, Bad> {
-        let file = File::open(path)?;
+        let path = present(path);
+        let file = File::open(&path)?;
         let file_bytes = file.metadata()?.len();
         let mut frames = Frames::open(file)?;
         let header = frames.next_frame()?.and_then(|frame| frame.header);
         let header = header.ok_or(Bad::Damaged("the segment has no header"))?;
         let Frame { snapshot, .. } = frames.next_frame()?.ok_or(Bad::Truncated)?;
         Ok(Segment {
-            path: path.into(),
+            path,
             file_bytes,
             snapshot,
             frames,
@@ -201,6 +202,13 @@ impl Segment {
         let cost = ended.encoded_len();
         Ok(StepEnded { chain: ended.chain.to_le_bytes(), effects, check, cost })
     }
+}
+
+/// The recorder may have compressed the segment since it was listed.
+fn present(path: &Path) -> PathBuf {
+    let packed = path.with_extension("tape.z");
+    let gone = path.extension().is_some_and(|it| it == "tape") && !path.exists();
+    if gone && packed.exists() { packed } else { path.into() }
 }
 
 /// The files of a tape, oldest first.

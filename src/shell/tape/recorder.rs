@@ -23,6 +23,9 @@ use steplet_core::time::{Mono, Now, Span};
 
 /// How often what was written is brought to the disk: what a power cut may lose.
 const SYNC_EVERY: Span = Span::from_secs(5);
+/// And how often while nothing new happens: what an idle node would lose says nothing, and each sync costs
+/// writes on a flash disk and keeps a helper process alive.
+const SYNC_IDLE_EVERY: Span = Span::from_secs(60);
 /// After an error, the next try.
 const RETRY_AFTER: Span = Span::from_secs(60);
 /// The longest turn of the loop that may go unmentioned.
@@ -43,6 +46,8 @@ pub struct Recorder {
     /// Steps that are on no tape.
     lost: u64,
     synced: Mono,
+    /// Bodies that were new on the tape when it was synced.
+    synced_bodies: u64,
 }
 
 enum State {
@@ -74,6 +79,7 @@ impl Recorder {
             buffer: Vec::new(),
             lost: 0,
             synced: now.mono,
+            synced_bodies: 0,
         };
         if let Err(error) = recorder.begin(&Chain::default(), core) {
             recorder.stop(now, &error);
@@ -159,13 +165,18 @@ impl Recorder {
     fn tend(&mut self, now: Now, chain: &Chain, core: &Core) {
         match &self.state {
             State::Writing { path, bytes, until, .. } => {
+                let since = now.mono.since(self.synced);
+                let news = self.encoder.new_bodies() != self.synced_bodies;
                 if bytes >= until {
                     let path = path.clone();
                     self.flush(now);
-                    self.ring.closed(path);
-                    self.restart(now, chain, core);
-                } else if now.mono.since(self.synced) >= SYNC_EVERY {
+                    if self.recording() {
+                        self.ring.closed(path);
+                        self.restart(now, chain, core);
+                    }
+                } else if since >= if news { SYNC_EVERY } else { SYNC_IDLE_EVERY } {
                     self.synced = now.mono;
+                    self.synced_bodies = self.encoder.new_bodies();
                     self.ring.sync(path.clone());
                 }
             }
@@ -202,9 +213,10 @@ impl Recorder {
         let (mut file, path) = self.ring.create(snapshot.len() as u64)?;
         self.buffer.clear();
         self.buffer.extend_from_slice(&plain_head());
-        put_frame(&mut self.buffer, &Frame { header: Some(header), ..Frame::default() });
-        put_frame(&mut self.buffer, &Frame { snapshot, ..Frame::default() });
-        let written = file.write_all(&self.buffer).inspect_err(|_| self.ring.discard(&path));
+        put_frame(&mut self.buffer, &Frame { header: Some(header), ..Frame::default() })?;
+        let written = put_frame(&mut self.buffer, &Frame { snapshot, ..Frame::default() })
+            .and_then(|()| file.write_all(&self.buffer))
+            .inspect_err(|_| self.ring.discard(&path));
         let bytes = self.buffer.len() as u64;
         // The next frames are small; the snapshot's bytes go back to the system.
         self.buffer = Vec::new();
@@ -222,7 +234,7 @@ impl Recorder {
     fn write(&mut self, frame: &Frame) -> io::Result<()> {
         let State::Writing { file, bytes, .. } = &mut self.state else { return Ok(()) };
         self.buffer.clear();
-        put_frame(&mut self.buffer, frame);
+        put_frame(&mut self.buffer, frame)?;
         if let Err(error) = file.write_all(&self.buffer) {
             // Leave whole frames only; where that fails too, the reader finds the cut.
             let _ = file.set_len(*bytes);

@@ -7,9 +7,10 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// A smaller bound would not hold a few segments with their snapshots.
+const TAPE_BYTES_MIN: u64 = 1 << 20;
 /// Of `--tape-max`: a segment's steps take at most this part, so that many segments fit.
 const SEGMENTS_MIN: u64 = 16;
-const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 /// Work that may hang on the disk, for the helper pool. When one of these fails or is dropped, nothing is lost
 /// but its purpose.
@@ -40,7 +41,7 @@ pub fn sync_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Replaces a closed segment `N.tape` by `N.tape.z`. One that is not whole stays as it is.
+/// Replaces a closed segment `N.tape` by `N.tape.z`. One that is damaged stays as it is.
 pub fn compress_segment(path: &Path) -> io::Result<()> {
     let from = match File::open(path) {
         Ok(file) => file,
@@ -51,16 +52,15 @@ pub fn compress_segment(path: &Path) -> io::Result<()> {
     let unfinished = path.with_extension("tape.tmp");
     let _ = fs::remove_file(&unfinished);
     let mut to = BufWriter::new(create_new(&unfinished)?);
-    let done = compress(from, &mut to)
+    let done = compress(&from, &mut to)
         .and_then(|()| Ok(to.flush()?))
         .and_then(|()| Ok(to.get_ref().sync_all()?))
         .and_then(|()| Ok(fs::rename(&unfinished, &packed)?));
     if let Err(bad) = done {
         let _ = fs::remove_file(&unfinished);
-        return match bad {
-            Bad::Io(error) => Err(error),
-            bad => Err(io::Error::new(io::ErrorKind::InvalidData, bad.to_string())),
-        };
+        // What is there should outlive a power cut all the same.
+        from.sync_all()?;
+        return if let Bad::Io(error) = bad { Err(error) } else { Ok(()) };
     }
     fs::remove_file(path)?;
     path.parent().map_or(Ok(()), sync_file)
@@ -110,13 +110,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Segments that an earlier process left open will be compressed.
+    /// Segments that an earlier process left open will be compressed. Less than 1 MiB counts as 1 MiB.
     pub fn open(dir: &Path, max_bytes: u64) -> Ring {
         let left = list(dir).unwrap_or_default();
         let jobs = (left.into_iter().filter(|file| !file.compressed))
             .map(|file| TapeJob::Compress(file.path))
             .collect();
-        Ring { dir: dir.into(), max_bytes, jobs }
+        Ring { dir: dir.into(), max_bytes: max_bytes.max(TAPE_BYTES_MIN), jobs }
     }
 
     pub fn dir(&self) -> &Path {
@@ -124,7 +124,7 @@ impl Ring {
     }
 
     pub fn segment_bytes(&self) -> u64 {
-        (self.max_bytes / SEGMENTS_MIN).max(SEGMENT_BYTES_MIN)
+        self.max_bytes / SEGMENTS_MIN
     }
 
     /// A new file after all others, when there is room for a snapshot and the steps after it.
