@@ -6,6 +6,8 @@ mod run;
 mod table;
 mod tape;
 
+pub mod flags;
+
 use std::ffi::OsString;
 
 const HELP: &str = "\

@@ -26,6 +26,13 @@ impl KubeletConfiguration {
         config
     }
 
+    /// What holds for a file that sets nothing: `Default`, and the thresholds of Linux.
+    pub fn file_defaults() -> Self {
+        let mut config = KubeletConfiguration::default();
+        config.default_evictions(false);
+        config
+    }
+
     /// Reads the configuration file, from its JSON, and fills in the defaults. `gates` are those of
     /// the command line. The configuration is complete whatever the problems; who goes on despite
     /// `Unknown` ones does as upstream does.
@@ -87,6 +94,20 @@ impl KubeletConfiguration {
     /// The whole configuration as `/configz` shows it.
     pub fn to_json(&self) -> String {
         self.write().to_string()
+    }
+
+    /// The value at a path as a flag would give it; empty when there is none.
+    pub fn shown(&self, path: &str) -> String {
+        let tree = self.tree();
+        let value = path.split('.').fold(&tree, |value, key| &value[key]);
+        match value {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            Value::Array(items) => {
+                items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+            }
+            value => value.to_string(),
+        }
     }
 
     pub(super) fn tree(&self) -> Value {

@@ -19,12 +19,12 @@ pub(super) fn read(text: &str, limits: Limits) -> Result<Tree, YamlError> {
         path: String::new(),
         duplicates: Vec::new(),
     };
-    let root = match builder.events.next()? {
+    let root = match builder.events.pull()? {
         (Event::DocumentEnd, mark) => null(mark),
         (event, mark) => Child { mark, node: builder.node(event, mark, 0)?, merged: false },
     };
     // What stands behind the value belongs to the document too: `a: {b: c}}` is no manifest.
-    builder.events.next()?;
+    builder.events.pull()?;
     Ok(Tree { root, duplicates: builder.duplicates })
 }
 
@@ -88,7 +88,7 @@ impl<'a> Builder<'a> {
     fn list(&mut self, depth: u32) -> Result<Value, YamlError> {
         let mut items = Vec::new();
         loop {
-            let (event, mark) = self.events.next()?;
+            let (event, mark) = self.events.pull()?;
             if matches!(event, Event::ListEnd) {
                 return Ok(Value::List(items));
             }
@@ -103,7 +103,7 @@ impl<'a> Builder<'a> {
     fn map(&mut self, depth: u32) -> Result<Value, YamlError> {
         let mut entries = BTreeMap::new();
         loop {
-            let (event, mark) = self.events.next()?;
+            let (event, mark) = self.events.pull()?;
             if matches!(event, Event::MapEnd) {
                 return Ok(Value::Map(entries));
             }
@@ -114,7 +114,7 @@ impl<'a> Builder<'a> {
             let key = self.key(event, mark, depth)?;
             let outer = self.path.len();
             push_key(&mut self.path, &key);
-            let (event, value_mark) = self.events.next()?;
+            let (event, value_mark) = self.events.pull()?;
             let node = self.node(event, value_mark, depth)?;
             let child = Child { mark, node, merged: false };
             if entries.insert(key, child).is_some_and(|earlier| !earlier.merged) {
@@ -153,7 +153,7 @@ impl<'a> Builder<'a> {
         entries: &mut BTreeMap<Box<str>, Child>,
         depth: u32,
     ) -> Result<(), YamlError> {
-        let (event, mark) = self.events.next()?;
+        let (event, mark) = self.events.pull()?;
         let node = self.node(event, mark, depth)?;
         let whole = Child { mark, node, merged: true };
         let parts: &[Child] = match &whole.node.value {

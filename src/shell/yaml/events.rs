@@ -44,7 +44,7 @@ impl<'a> Events<'a> {
         Events(Parser::new_from_str_with_options(text, options))
     }
 
-    pub(super) fn next(&mut self) -> Result<(Event<'a>, Mark), YamlError> {
+    pub(super) fn pull(&mut self) -> Result<(Event<'a>, Mark), YamlError> {
         let some = |anchor: usize| (anchor != 0).then_some(anchor);
         loop {
             let (raw, span) = match self.0.next_event() {

@@ -37,7 +37,8 @@ impl LineMap {
         }
     }
 
-    /// Every field path with its line, sorted by path; at most `most` of them, those of the upper levels first.
+    /// Every field path with its line, sorted by path; at most `most` of them, those of the upper
+    /// levels first.
     pub fn all(&self, most: usize) -> Vec<(String, u32)> {
         let mut level = vec![(String::new(), &self.root)];
         let mut all = Vec::new();

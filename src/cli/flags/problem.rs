@@ -1,0 +1,99 @@
+//! What is wrong with flags and files, said with its place.
+
+use crate::shell::yaml::{LineMap, Mark};
+use std::fmt;
+use steplet_api::config::{self, ProblemKind};
+
+/// Where the wrong word stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A flag, with its dashes.
+    Flag(String),
+    File {
+        name: String,
+        /// None when the whole file is meant.
+        mark: Option<Mark>,
+    },
+    /// The built-in defaults, or the command line as a whole.
+    Nowhere,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub place: Place,
+    /// Field path, empty when no field is meant.
+    pub path: String,
+    pub what: String,
+    /// What to write instead.
+    pub fix: Option<String>,
+    /// Whether the agent may start all the same, as the reference does.
+    pub harmless: bool,
+}
+
+impl Problem {
+    pub(super) fn of_flag(name: &str, what: impl Into<String>) -> Problem {
+        let dashes = if name.len() == 1 { "-" } else { "--" };
+        Problem::new(Place::Flag(format!("{dashes}{name}")), what)
+    }
+
+    pub(super) fn of_file(name: &str, mark: Option<Mark>, what: impl Into<String>) -> Problem {
+        Problem::new(Place::File { name: name.to_owned(), mark }, what)
+    }
+
+    pub(super) fn new(place: Place, what: impl Into<String>) -> Problem {
+        Problem { place, path: String::new(), what: what.into(), fix: None, harmless: false }
+    }
+
+    /// A problem of a field in a file, at the line where the field stands or would stand.
+    pub(super) fn in_file(name: &str, lines: &LineMap, problem: config::Problem) -> Problem {
+        let mark = lines.nearest(&problem.path);
+        let fix = match problem.kind {
+            ProblemKind::Mistyped { quote: true } => quoted(lines, &problem.path),
+            _ => None,
+        };
+        Problem {
+            path: problem.path,
+            what: problem.what,
+            fix,
+            harmless: problem.kind == ProblemKind::Unknown,
+            ..Problem::of_file(name, Some(mark), "")
+        }
+    }
+}
+
+/// `cpu: "1"`, or `- "1"` in a list: the line with the quotes it lacks.
+fn quoted(lines: &LineMap, path: &str) -> Option<String> {
+    let source = lines.source(path)?;
+    let list = path.strip_suffix(']').and_then(|path| path.rsplit_once('['));
+    let in_list = list.is_some_and(|(_, index)| index.bytes().all(|b| b.is_ascii_digit()));
+    if in_list {
+        return Some(format!("- \"{source}\""));
+    }
+    let key = match list {
+        Some((_, key)) => key,
+        None => path.rsplit('.').next().unwrap_or(path),
+    };
+    Some(format!("{key}: \"{source}\""))
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Flag(flag) => write!(f, "{flag}: ")?,
+            Place::File { name, mark: None } => write!(f, "{name}: ")?,
+            Place::File { name, mark: Some(mark) } => {
+                write!(f, "{name}:{}:{}: ", mark.line, mark.column)?;
+            }
+            Place::Nowhere => {}
+        }
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.what)?;
+        match &self.fix {
+            Some(fix) => write!(f, "; write {fix}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Which word counts: defaults, then `--config`, then `--config-dir`, then flags.
+
+use super::KubeletFlags;
+use super::files::Files;
+use super::line::CommandLine;
+use super::problem::{Place, Problem};
+use crate::shell::yaml::{self, Document, Limits, LineMap};
+use steplet_api::config::{self, FeatureGates, KubeletConfiguration, Machine, ProblemKind};
+
+/// Everything that the agent was told, checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub flags: KubeletFlags,
+    pub config: KubeletConfiguration,
+    pub gates: FeatureGates,
+    /// For the log at start, a line each.
+    pub warnings: Vec<String>,
+}
+
+impl Settings {
+    /// Whether containers without a seccomp profile get RuntimeDefault: the flag or the field says.
+    pub fn seccomp_default(&self) -> bool {
+        self.flags.seccomp_default || self.config.seccomp_default
+    }
+}
+
+/// Reads the files that the command line names and lays everything over each other.
+///
+/// # Errors
+/// All problems of all files and rules, the harmless ones too, when one of them is not.
+pub fn settings(
+    line: &CommandLine,
+    files: &dyn Files,
+    machine: Machine,
+) -> Result<Settings, Vec<Problem>> {
+    let mut layers = Layers { line, files, base: None, drop_ins: Vec::new(), problems: Vec::new() };
+    let mut gates = FeatureGates::default();
+    let mut config = KubeletConfiguration::legacy();
+    layers.flags(&mut config);
+    layers.say_all(gates.set(&config.feature_gates));
+    let mut defaults = KubeletConfiguration::legacy();
+    if !line.flags.config.is_empty() {
+        config = layers.file(&line.flags.config, &gates);
+        defaults = KubeletConfiguration::file_defaults();
+    }
+    if !line.flags.config_dir.is_empty() {
+        config = layers.directory(&line.flags.config_dir, &config, &gates);
+    }
+    if !line.flags.config.is_empty() || !line.flags.config_dir.is_empty() {
+        layers.flags(&mut config);
+        layers.say_all(gates.set(&config.feature_gates));
+    }
+    layers.say_all(config.check(&gates, machine));
+    let beyond = config.beyond(&defaults);
+    layers.say_all(beyond.refused);
+
+    let problems = layers.problems;
+    if problems.iter().any(|problem| !problem.harmless) {
+        return Err(problems);
+    }
+    let mut flags = line.flags.clone();
+    if flags.tape_dir.is_empty() {
+        flags.tape_dir = config::join(&flags.root_dir, "tapes");
+    }
+    let warnings = warnings(line, &problems, beyond.not_yet);
+    Ok(Settings { flags, config, gates, warnings })
+}
+
+/// A file that was read, for the lines of problems that show later.
+struct Layer {
+    name: String,
+    lines: LineMap,
+}
+
+struct Layers<'a> {
+    line: &'a CommandLine,
+    files: &'a dyn Files,
+    base: Option<Layer>,
+    drop_ins: Vec<Layer>,
+    problems: Vec<Problem>,
+}
+
+impl Layers<'_> {
+    /// Lays the flags over a configuration. Gates are merged, patterns of --vmodule added; all
+    /// other flags replace.
+    fn flags(&mut self, config: &mut KubeletConfiguration) {
+        let gates = config.feature_gates.clone();
+        let vmodule = config.logging.vmodule.clone();
+        for (name, path, value) in &self.line.fields {
+            for problem in config.set(path, value.clone()) {
+                let said = Problem::of_flag(name, problem.what);
+                self.problems.push(Problem { path: problem.path, ..said });
+            }
+            match *path {
+                "featureGates" => {
+                    for (gate, on) in &gates {
+                        config.feature_gates.entry(gate.clone()).or_insert(*on);
+                    }
+                }
+                "logging.vmodule" => {
+                    config.logging.vmodule.splice(0..0, vmodule.iter().cloned());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads `--config`. Whatever is wrong with it, the result is a configuration, so that the rest
+    /// can be looked at too.
+    fn file(&mut self, name: &str, gates: &FeatureGates) -> KubeletConfiguration {
+        let Some(document) = self.read(name) else { return KubeletConfiguration::default() };
+        let (mut config, problems) = KubeletConfiguration::from_file(&document.json, gates);
+        self.in_file(name, &document, problems, true);
+        let path = self.files.absolute(name).unwrap_or_else(|_| name.to_owned());
+        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        config.resolve_paths(&format!("{directory}/"));
+        self.base = Some(Layer { name: name.to_owned(), lines: document.lines });
+        config
+    }
+
+    /// Reads the drop-ins of `--config-dir` and lays them over `base`.
+    fn directory(
+        &mut self,
+        dir: &str,
+        base: &KubeletConfiguration,
+        gates: &FeatureGates,
+    ) -> KubeletConfiguration {
+        let names = match self.files.walk(dir) {
+            Ok(names) => names,
+            Err(error) => {
+                self.problems.push(Problem::of_file(dir, None, error.to_string()));
+                return base.clone();
+            }
+        };
+        let mut jsons = Vec::new();
+        for name in names.iter().filter(|name| name.ends_with(".conf")) {
+            let Some(document) = self.read(name) else { continue };
+            let problems = KubeletConfiguration::check_drop_in(&document.json);
+            self.in_file(name, &document, problems, false);
+            jsons.push(document.json);
+            self.drop_ins.push(Layer { name: name.clone(), lines: document.lines });
+        }
+        let slices: Vec<&[u8]> = jsons.iter().map(Vec::as_slice).collect();
+        let (config, problems) = base.with_drop_ins(&slices, gates);
+        self.say_all(problems);
+        config
+    }
+
+    fn read(&mut self, name: &str) -> Option<Document> {
+        let bytes = match self.files.read(name, Limits::FILE.bytes) {
+            Ok(bytes) if bytes.is_empty() => {
+                self.problems.push(Problem::of_file(name, None, "is empty"));
+                return None;
+            }
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.problems.push(Problem::of_file(name, None, error.to_string()));
+                return None;
+            }
+        };
+        match yaml::to_json(&bytes, Limits::FILE) {
+            Ok(document) => Some(document),
+            Err(error) => {
+                let mark = yaml::Mark { line: error.line, column: error.column };
+                self.problems.push(Problem::of_file(name, Some(mark), error.what));
+                None
+            }
+        }
+    }
+
+    /// Tells the problems of one file. Keys given twice are harmless where upstream falls back to
+    /// its lenient reader, which is for the base only.
+    fn in_file(
+        &mut self,
+        name: &str,
+        document: &Document,
+        problems: Vec<config::Problem>,
+        lenient: bool,
+    ) {
+        for twice in &document.duplicates {
+            let what = "is given twice; the last one counts";
+            let problem = Problem::of_file(name, Some(twice.mark), what);
+            self.problems.push(Problem { path: twice.path.clone(), harmless: lenient, ..problem });
+        }
+        let problems = problems.into_iter();
+        self.problems.extend(problems.map(|p| Problem::in_file(name, &document.lines, p)));
+        self.problems.sort_by_key(|problem| match &problem.place {
+            Place::File { name: other, mark: Some(mark) } if other == name => {
+                (1, mark.line, mark.column)
+            }
+            _ => (0, 0, 0),
+        });
+    }
+
+    /// Tells problems of the whole, each at the layer that had the last word. What is wrong at a
+    /// field that could not be read, or was told before, follows from that.
+    fn say_all(&mut self, problems: Vec<config::Problem>) {
+        let told = self.problems.len();
+        for problem in problems {
+            if self.problems[..told].iter().any(|p| !p.harmless && p.path == problem.path) {
+                continue;
+            }
+            let place = self.last_word(&problem.path);
+            let harmless = problem.kind == ProblemKind::Unknown;
+            let fixed = Problem { harmless, ..Problem::new(place, problem.what) };
+            self.problems.push(Problem { path: problem.path, ..fixed });
+        }
+    }
+
+    fn last_word(&self, path: &str) -> Place {
+        let within = |field: &str| {
+            let rest = path.strip_prefix(field);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        if let Some((name, ..)) = self.line.fields.iter().find(|(_, field, _)| within(field)) {
+            return Problem::of_flag(name, "").place;
+        }
+        for layer in self.drop_ins.iter().rev().chain(&self.base) {
+            if let Some(mark) = layer.lines.find(path) {
+                return Place::File { name: layer.name.clone(), mark: Some(mark) };
+            }
+        }
+        match &self.base {
+            Some(layer) => Place::File { name: layer.name.clone(), mark: None },
+            None => Place::Nowhere,
+        }
+    }
+}
+
+/// What to log at start: harmless problems, old flags, and what has no effect yet, a line each.
+fn warnings(line: &CommandLine, problems: &[Problem], not_yet: Vec<String>) -> Vec<String> {
+    let mut warnings: Vec<String> =
+        problems.iter().map(|problem| format!("ignored: {problem}")).collect();
+    let dashed = |names: &[&str]| names.iter().map(|n| format!("--{n}")).collect::<Vec<_>>();
+    if !line.deprecated.is_empty() {
+        let flags = dashed(&line.deprecated).join(", ");
+        warnings.push(format!("deprecated flags, better set in the file of --config: {flags}"));
+    }
+    let mut idle = dashed(&line.not_yet);
+    idle.extend(not_yet);
+    if !idle.is_empty() {
+        warnings.push(format!("set but without effect yet: {}", idle.join(", ")));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::io;
+
+    /// Files by their path, in the order of a walk.
+    #[derive(Default)]
+    struct Fake(BTreeMap<String, Vec<u8>>);
+
+    impl Files for Fake {
+        fn read(&self, path: &str, most: usize) -> io::Result<Vec<u8>> {
+            let bytes = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
+            Ok(bytes[..bytes.len().min(most + 1)].to_vec())
+        }
+        fn walk(&self, dir: &str) -> io::Result<Vec<String>> {
+            let below = self.0.keys().filter(|path| path.starts_with(&format!("{dir}/")));
+            let below: Vec<String> = below.cloned().collect();
+            if below.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(below) }
+        }
+        fn absolute(&self, path: &str) -> io::Result<String> {
+            Ok(path.to_owned())
+        }
+    }
+
+    fn run(
+        args: &[&str],
+        files: &[(&str, &str)],
+        cgroup_v1: bool,
+    ) -> Result<Settings, Vec<String>> {
+        let files = files.iter().map(|(path, text)| (path.to_string(), text.as_bytes().to_vec()));
+        let files = Fake(files.collect());
+        let said = |problems: Vec<Problem>| problems.iter().map(|p| p.to_string()).collect();
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        let line = parse(args).map_err(said)?;
+        settings(&line, &files, Machine { cgroup_v1 }).map_err(said)
+    }
+
+    const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+    fn with_file(fields: &str) -> Result<Settings, Vec<String>> {
+        run(&["--config=/c/k.yaml"], &[("/c/k.yaml", &format!("{HEAD}{fields}"))], false)
+    }
+
+    /// Arguments and files, and what the reference kubelet 1.36.3 made of them on a machine with
+    /// cgroup v1: how its configuration differs from the defaults, or that it refused.
+    #[test]
+    fn precedence_is_that_of_upstream() {
+        let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let cases = parse(include_str!("../../../fixtures/configs/precedence.json"));
+        let defaults = parse(include_str!("../../../fixtures/configs/defaults.json"));
+        let legacy = parse(include_str!("../../../fixtures/configs/legacy-defaults.json"));
+        for case in cases.as_array().unwrap() {
+            let name = case["case"].as_str().unwrap();
+            let args: Vec<&str> =
+                case["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            let files: Vec<(&str, &str)> = case["files"]
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(path, text)| (path.as_str(), text.as_str().unwrap()))
+                .collect();
+            let got = run(&args, &files, true);
+            if case["refused"] == true {
+                assert!(got.is_err(), "{name}");
+                continue;
+            }
+            let got = got.unwrap_or_else(|problems| panic!("{name}: {problems:?}"));
+            let from_file = args.iter().any(|arg| arg.starts_with("--config="));
+            let mut want = if from_file { defaults.clone() } else { legacy.clone() };
+            for (key, value) in case["differs"].as_object().unwrap() {
+                want[key] = value.clone();
+            }
+            // Null stands for a field that is not written.
+            want.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            assert_eq!(parse(&got.config.to_json()), want, "{name}");
+        }
+        assert!(cases.as_array().unwrap().len() > 40);
+    }
+
+    /// B68: file, line, key, and what to write instead.
+    #[test]
+    fn bare_numbers() {
+        let check = |fields: &str, want: &[&str]| {
+            assert_eq!(with_file(fields).map(|_| ()).unwrap_err(), want, "{fields}");
+        };
+        check(
+            "systemReserved:\n  cpu: 1\n  memory: 256Mi\n  pid: 0100\n",
+            &[
+                "/c/k.yaml:4:3: systemReserved.cpu: must be a string, not the number 1; \
+                 write cpu: \"1\"",
+                "/c/k.yaml:6:3: systemReserved.pid: must be a string, not the number 64; \
+                 write pid: \"0100\"",
+            ],
+        );
+        check(
+            "evictionHard: {memory.available: 5}\nclusterDNS: [1.1]\nproviderID: yes\n",
+            &[
+                "/c/k.yaml:3:16: evictionHard[memory.available]: must be a string, \
+                 not the number 5; write memory.available: \"5\"",
+                "/c/k.yaml:4:14: clusterDNS[0]: must be a string, not the number 1.1; \
+                 write - \"1.1\"",
+                "/c/k.yaml:5:1: providerID: must be a string, not the boolean true; \
+                 write providerID: \"yes\"",
+            ],
+        );
+        assert!(with_file("systemReserved: {cpu: \"1\", pid: \"1000\"}").is_ok());
+    }
+
+    /// B70: as the reference, such a file starts; what was ignored is said, all at once.
+    #[test]
+    fn unknown_and_doubled_keys() {
+        let fields = "MaxPods: 20\nreservedCpus: 0-4\nmaxPods: 30\nmaxPods: 40\n";
+        let settings = with_file(fields).unwrap();
+        assert_eq!(settings.config.max_pods, 40);
+        assert_eq!(
+            settings.warnings,
+            [
+                "ignored: /c/k.yaml:3:1: MaxPods: unknown field, names are case-sensitive: maxPods",
+                "ignored: /c/k.yaml:4:1: reservedCpus: unknown field; is it reservedSystemCPUs?",
+                "ignored: /c/k.yaml:6:1: maxPods: is given twice; the last one counts",
+            ]
+        );
+        // With a real mistake beside them all are told together.
+        let problems = with_file(&format!("{fields}port: x\noomScoreAdj: 5000\n")).unwrap_err();
+        assert_eq!(problems.len(), 5, "{problems:?}");
+        assert!(problems[3].starts_with("/c/k.yaml:7:1: port: must be"), "{problems:?}");
+        assert!(problems[4].starts_with("/c/k.yaml:8:1: oomScoreAdj: must be"), "{problems:?}");
+    }
+
+    #[test]
+    fn rules_name_the_layer_that_had_the_last_word() {
+        let base = format!("{HEAD}maxPods: -1\nport: 0\npodsPerCore: -1\n");
+        let drop_in = format!("{HEAD}port: -5\n");
+        let files = [("/c/k.yaml", base.as_str()), ("/d/1.conf", drop_in.as_str())];
+        let args = ["--config=/c/k.yaml", "--config-dir=/d", "--max-pods=-2"];
+        assert_eq!(
+            run(&args, &files, true).unwrap_err(),
+            [
+                "--max-pods: maxPods: must be at least 0, not -2",
+                "/c/k.yaml:5:1: podsPerCore: must be at least 0, not -1",
+                "/d/1.conf:3:1: port: must be between 1 and 65535, not -5",
+                "/c/k.yaml: failCgroupV1: this machine has cgroup v1; \
+                 to run here all the same, set failCgroupV1: false",
+            ]
+        );
+    }
+
+    #[test]
+    fn broken_files() {
+        let check = |text: &str, want: &str| {
+            let problems = run(&["--config=/c/k.yaml"], &[("/c/k.yaml", text)], false).unwrap_err();
+            assert_eq!(problems, [want], "{text}");
+        };
+        check("", "/c/k.yaml: is empty");
+        check("# x\n", "/c/k.yaml:2:1: is empty");
+        check("a: [\n", "/c/k.yaml:1:4: unclosed bracket '['");
+        check("[1]", "/c/k.yaml:1:1: is no KubeletConfiguration");
+        let problems = run(&["--config=/none"], &[], false).unwrap_err();
+        assert_eq!(problems, ["/none: entity not found"]);
+        let huge = "#".repeat(Limits::FILE.bytes + 5);
+        check(&huge, "/c/k.yaml:1:1: larger than 10485760 bytes");
+    }
+
+    #[test]
+    fn what_is_refused_and_what_waits() {
+        let problems = with_file("cpuManagerPolicy: static\ncgroupDriver: systemd\n").unwrap_err();
+        assert_eq!(problems.len(), 2);
+        assert!(
+            problems[1].starts_with("/c/k.yaml:3:1: cpuManagerPolicy: \"static\" cannot be kept")
+        );
+        let settings =
+            with_file("imageMinimumGCAge: 1h\nmaxPods: 5\nfailCgroupV1: true\n").unwrap();
+        assert_eq!(settings.warnings, ["set but without effect yet: imageMinimumGCAge"]);
+        let args = ["--max-pods=5", "--port=10251", "--node-ip=::", "--lock-file=/l"];
+        let settings = run(&args, &[], false).unwrap();
+        assert_eq!(
+            settings.warnings,
+            [
+                "deprecated flags, better set in the file of --config: --max-pods, --port",
+                "set but without effect yet: --lock-file, --node-ip",
+            ]
+        );
+        assert_eq!(run(&[], &[], false).unwrap().warnings, Vec::<String>::new());
+        assert_eq!(with_file("").unwrap().warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn own_flags() {
+        let settings = run(&["--root-dir=/r", "--seccomp-default"], &[], false).unwrap();
+        assert_eq!(settings.flags.tape_dir, "/r/tapes");
+        assert_eq!(settings.flags.tape_max, 64 << 20);
+        assert!(settings.seccomp_default() && !settings.config.seccomp_default);
+        let settings = run(&["--tape-dir=/t", "--tape-max=1Gi"], &[], false).unwrap();
+        assert_eq!((settings.flags.tape_dir.as_str(), settings.flags.tape_max), ("/t", 1 << 30));
+    }
+}
