@@ -6,6 +6,8 @@ pub mod images;
 pub mod metrics;
 pub mod node;
 pub mod pods;
+#[cfg(test)]
+pub(crate) mod sample;
 pub mod server;
 
 use serde::{Deserialize, Serialize};

@@ -220,8 +220,8 @@ impl Values<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::{machine, settings};
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
+    use crate::managers::sample::{machine, settings};
 
     fn text(cgroup: &Cgroup) -> String {
         let values = cgroup.values.iter().map(|(file, value)| format!(" {file}={value}"));

@@ -208,8 +208,8 @@ fn port_json(port: &ContainerPort) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::{machine, settings};
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
+    use crate::managers::sample::{machine, settings};
 
     /// Gives a container of this pod, at attempt 2, to `check`.
     fn with(pod: &Pod, check: impl FnOnce(&ContainerInput<'_>)) {

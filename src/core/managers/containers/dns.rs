@@ -235,8 +235,8 @@ fn forming(message: String) -> DnsWarning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::settings;
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
+    use crate::managers::sample::settings;
 
     fn text(config: &DnsConfig) -> String {
         let DnsConfig { servers, searches, options } = config;

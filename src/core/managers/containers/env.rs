@@ -272,8 +272,8 @@ fn allocatable(name: &str, settings: &Settings, machine: &Machine) -> Option<Qua
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::{machine, settings};
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
+    use crate::managers::sample::{machine, settings};
 
     fn of(container: &str) -> Result<Env, ConfigError> {
         let mut pod = pod(&format!(

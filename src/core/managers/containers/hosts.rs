@@ -124,8 +124,8 @@ fn cut_hostname(name: &str, pod_name: &str) -> Result<String, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::machine;
-    use crate::managers::pods::sample::{pod, view};
+    use crate::managers::sample::machine;
+    use crate::managers::sample::{pod, view};
 
     #[test]
     fn addresses() {

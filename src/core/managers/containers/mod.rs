@@ -11,8 +11,6 @@ pub mod hash;
 pub mod hosts;
 pub mod image;
 pub mod resources;
-#[cfg(test)]
-pub(crate) mod sample;
 pub mod sandbox;
 pub mod security;
 pub mod volumes;

@@ -207,8 +207,8 @@ pub fn hugepages(list: &ResourceList) -> impl Iterator<Item = (u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::{machine, settings};
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
+    use crate::managers::sample::{machine, settings};
 
     #[test]
     fn shares_and_quotas() {

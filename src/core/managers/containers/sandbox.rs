@@ -181,8 +181,8 @@ fn port_mapping(port: &ContainerPort) -> cri::PortMapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::{machine, settings};
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
+    use crate::managers::sample::{machine, settings};
 
     fn of(pod: &Pod) -> cri::PodSandboxConfig {
         sandbox(pod, 3, Some("nameserver 192.0.2.53\n"), &settings(), &machine()).unwrap().config

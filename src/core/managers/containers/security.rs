@@ -275,8 +275,8 @@ fn profile(profile_type: ProfileType, localhost_ref: &str) -> SecurityProfile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::{machine, settings};
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
+    use crate::managers::sample::{machine, settings};
 
     const ROOT: ImageUser = ImageUser::Uid(0);
 

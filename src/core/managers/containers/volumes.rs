@@ -274,8 +274,8 @@ fn propagation(mount: &VolumeMount) -> Result<MountPropagation, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::{machine, settings};
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
+    use crate::managers::sample::{machine, settings};
 
     fn with_volume(volume: &str, more: &str) -> Pod {
         pod(&format!(

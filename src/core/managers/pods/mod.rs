@@ -14,6 +14,3 @@ pub mod status;
 pub mod status_plan;
 pub mod view;
 pub mod workers;
-
-#[cfg(test)]
-pub(crate) mod sample;

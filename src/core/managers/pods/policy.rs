@@ -234,7 +234,7 @@ fn matching_rule(container: &Container, exit_code: i32) -> Option<&ContainerRest
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::pods::sample::{pod, view};
+    use crate::managers::sample::{pod, view};
     use alloc::format;
     use alloc::vec;
 

@@ -197,8 +197,8 @@ fn cut_messages(containers: &mut ContainerStatuses) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::sample::machine;
-    use crate::managers::pods::sample::{pod, view};
+    use crate::managers::sample::machine;
+    use crate::managers::sample::{pod, view};
     use alloc::collections::BTreeMap;
     use alloc::format;
     use alloc::string::{String, ToString};

@@ -116,7 +116,7 @@ fn restarts(pod: &Pod, container: &Container, end: &ContainerStateTerminated) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::pods::sample::pod;
+    use crate::managers::sample::pod;
     use alloc::boxed::Box;
     use alloc::format;
     use steplet_api::status::ContainerStateRunning;
