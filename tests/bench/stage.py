@@ -1,7 +1,9 @@
-"""What is measured on a node: one agent, more and more pods. Runs inside tests/e2e/world/enter.
+"""What is measured on a node: one agent, more and more pods. Runs inside
+tests/e2e/world/enter.
 
-`stage.py SUBJECT ROW...` prints one line of JSON: {row: {figure: value}}. SUBJECT is `steplet`, or the path
-of the reference kubelet. All rows use the same steps, so that both are measured alike.
+`stage.py SUBJECT ROW...` prints one line of JSON: {row: {figure: value}}. SUBJECT is `steplet`,
+or the path of the reference kubelet. All rows use the same steps, so that both are measured alike;
+`takeover` alone has both agents, one after the other.
 """
 
 import json
@@ -48,7 +50,9 @@ def family(pid):
         if entry.isdigit():
             try:
                 with open(f"/proc/{entry}/stat") as file:
-                    children.setdefault(int(file.read().rsplit(")", 1)[1].split()[1]), []).append(int(entry))
+                    children.setdefault(int(file.read().rsplit(")", 1)[1].split()[1]), []).append(
+                        int(entry)
+                    )
             except OSError:
                 continue
     out, todo = [], [pid]
@@ -101,7 +105,12 @@ def have_pods(count):
         if not os.path.exists(path):
             a.place(f"pod-{number:03}.yaml", text=POD.replace("NAME", f"pod-{number:03}"))
     begin = time.monotonic()
-    a.until(f"{count} pods run", lambda: sum(a.ready(pod) for pod in a.pods().values()) >= count, 120 + 2 * count, every=0.5)
+    a.until(
+        f"{count} pods run",
+        lambda: sum(a.ready(pod) for pod in a.pods().values()) >= count,
+        120 + 2 * count,
+        every=0.5,
+    )
     say(f"{count} pods run after {time.monotonic() - begin:.0f} s")
     time.sleep(SETTLE_SECONDS)
 
@@ -109,7 +118,10 @@ def have_pods(count):
 def fresh_status(count):
     """True when the agent tells the state of that many running containers, seen since its start."""
     found = a.pods().values()
-    return sum(1 for pod in found if a.ready(pod) and a.container_status(pod).get("containerID")) >= count
+    return (
+        sum(1 for pod in found if a.ready(pod) and a.container_status(pod).get("containerID"))
+        >= count
+    )
 
 
 # ---- rows ---------------------------------------------------------------------------------------
@@ -137,13 +149,43 @@ def restart(agent, count, times):
     return {"median_ms": statistics.median(took), "worst_ms": max(took), "times": times}
 
 
-CALL = re.compile(r'time="([^"]+)".*msg="(RunPodSandbox|CreateContainer|StartContainer)( within sandbox)? for (.*)"')
+def takeover(reference, count=10):
+    """Containers that do not survive when this agent takes a node over from the reference."""
+    before = a.Agent(config=a.CONFIG + CALM, reference=reference)
+    before.start()
+    for number in range(count):
+        # A fixed uid: without one it is a hash of the reference's own memory layout.
+        text = POD.replace(
+            "{name: NAME}", f"{{name: taken-{number}, uid: 5e7e0000-0000-4000-8000-{number:012}}}"
+        )
+        a.place(f"taken-{number}.yaml", text=text)
+    a.until(
+        "the reference's pods run",
+        lambda: sum(a.ready(pod) for pod in a.pods().values()) >= count,
+        120,
+    )
+    had = {name for name, (_, status) in containerd.tasks().items() if status == "RUNNING"}
+    before.end(signal.SIGTERM)
+    after = a.Agent()
+    after.start()
+    a.until("the pods are known", lambda: fresh_status(count), 60)
+    time.sleep(10)
+    have = {name for name, (_, status) in containerd.tasks().items() if status == "RUNNING"}
+    after.end(signal.SIGTERM)
+    return {"lost": len(had - have), "new": len(have - had), "tasks": len(had)}
+
+
+CALL = re.compile(
+    r'time="([^"]+)".*msg="'
+    r'(RunPodSandbox|CreateContainer|StartContainer)( within sandbox)? for (.*)"'
+)
 
 
 def start_share(agent, count):
-    """For pods started one by one: from the manifest's rename to StartContainer answered, less the CRI calls.
-
-    Taken from containerd's own log, which has the time of each call and of its return: no word of the agent's.
+    """Pods one by one: from the manifest's rename to StartContainer answered, less the CRI
+    calls.
+    Taken from containerd's own log, which has the time of each call and of its return: no word of
+    the agent's.
     """
     own, calls = [], []
     for number in range(count):
@@ -175,7 +217,12 @@ def start_share(agent, count):
         a.remove(f"{name}.yaml")
         a.until(f"{name} is gone", lambda: not a.live(name), 60)
     own.sort()
-    return {"own_p50_ms": statistics.median(own), "own_p99_ms": own[int(len(own) * 0.99)], "calls_p50_ms": statistics.median(calls), "pods": count}
+    return {
+        "own_p50_ms": statistics.median(own),
+        "own_p99_ms": own[int(len(own) * 0.99)],
+        "calls_p50_ms": statistics.median(calls),
+        "pods": count,
+    }
 
 
 def seconds_of(stamp):
@@ -193,8 +240,13 @@ def tape_bytes(agent):
 
 
 def recorder(agent):
-    """Growth of the tape with ten idle pods, and the recorder's processor time when the agent tells it."""
-    spent, size, begin = metric("steplet_recorder_seconds_total"), tape_bytes(agent), time.monotonic()
+    """Growth of the tape with ten idle pods, and the recorder's processor time when the agent tells
+    it."""
+    spent, size, begin = (
+        metric("steplet_recorder_seconds_total"),
+        tape_bytes(agent),
+        time.monotonic(),
+    )
     time.sleep(IDLE_SECONDS)
     passed = time.monotonic() - begin
     out = {"mb_a_day": (tape_bytes(agent) - size) * 86400 / passed / 1e6}
@@ -213,6 +265,9 @@ def replay(agent):
 
 def main():
     subject, rows = sys.argv[1], set(sys.argv[2:])
+    if rows == {"takeover"}:
+        print(json.dumps({"takeover": takeover(subject)}))
+        return
     ours = subject == "steplet"
     agent = a.Agent(config=a.CONFIG + ("" if ours else CALM), reference=None if ours else subject)
     out = {}
@@ -234,7 +289,10 @@ def main():
             say(f"50 idle pods, {IDLE_SECONDS} s")
             out["idle"] = idle(agent)
         if "turn" in rows and ours:
-            out["turn"] = {"p999_ms": 1000 * (metric(r'steplet_turn_seconds\{quantile="0.999"\}') or 0), "longest_ms": 1000 * (metric(r'steplet_turn_seconds\{quantile="1"\}') or 0)}
+            out["turn"] = {
+                "p999_ms": 1000 * (metric(r'steplet_turn_seconds\{quantile="0.999"\}') or 0),
+                "longest_ms": 1000 * (metric(r'steplet_turn_seconds\{quantile="1"\}') or 0),
+            }
         if "replay" in rows and ours:
             out["replay"] = replay(agent)
         if "restart" in rows:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# deps.sh [list | PART...]: installs what building and testing need on a Debian machine, and only what is missing.
+# deps.sh [list | PART...]: what building and testing need on a Debian machine, where it is missing.
 #
 #   build   compiler, Rust toolchain of rust-toolchain.toml with the static target
 #   node    containerd, runc, network plugins, busybox: a node to run pods on
@@ -12,12 +12,14 @@ cache=${STEPLET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/steplet}
 say() { echo "deps: $*"; }
 
 build=(gcc libc6-dev make musl-tools python3)
-node=(busybox-static ca-certificates containerd containernetworking-plugins curl iproute2 iptables runc util-linux)
+node=(busybox-static containerd containernetworking-plugins iproute2 iptables runc util-linux)
 guest=(busybox-static cpio xz-utils)
 
 packages() {
     local missing=() name
     for name; do
+        # Another vendor's packages of these conflict with Debian's and do as well.
+        case $name in containerd | runc) ! command -v "$name" >/dev/null || continue ;; esac
         [[ $(dpkg-query -Wf '${db:Status-Status}' "$name" 2>/dev/null) == installed ]] || missing+=("$name")
     done
     ((${#missing[@]})) || return 0
@@ -48,9 +50,14 @@ rust() {
     fi
     installed=$(rustup component list --installed --toolchain "$channel")
     for part in clippy rustfmt; do
-        grep -q "^$part" <<<"$installed" || { say "adding $part"; rustup -q component add --toolchain "$channel" "$part"; }
+        grep -q "^$part" <<<"$installed" && continue
+        say "adding $part"
+        rustup -q component add --toolchain "$channel" "$part"
     done
-    grep -q "^rust-std-$target" <<<"$installed" || { say "adding the static target $target"; rustup -q target add --toolchain "$channel" "$target"; }
+    if ! grep -q "^rust-std-$target" <<<"$installed"; then
+        say "adding the static target $target"
+        rustup -q target add --toolchain "$channel" "$target"
+    fi
 }
 
 # The kernel is a Debian package of 40 MB: a program, so it needs no installation and no privileges.

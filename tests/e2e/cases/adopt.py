@@ -16,7 +16,10 @@ def case():
     before = {name: (live(name)[0]["ID"], live(name, "sandbox")[0]["ID"]) for name in names}
     for again in range(3):
         agent.restart()
-        until("all pods are Running and Ready again", lambda: all(ready(pods()[name]) for name in names))
+        until(
+            "all pods are Running and Ready again",
+            lambda: all(ready(pods()[name]) for name in names),
+        )
         time.sleep(3)  # a restart would be seen by now: one relist and one sync are over
         for name in names:
             [container], [sandbox] = live(name), live(name, "sandbox")

@@ -13,7 +13,7 @@ REFUSED = [
     ("kind: Pod\n", "kind"),
     (None, "empty"),
 ]
-# Upstream 1.36 names these and goes on without them; a stricter agent may refuse. Silence is a fault.
+# Upstream 1.36 names these and goes on without them; a stricter agent may refuse. Silence is wrong.
 NAMED = [
     ("maxPods: 20\nMaxPods: 30\n", ["MaxPods"]),
     ("reservedCpus: 0-4\nbogus: 1\n", ["reservedCpus", "bogus"]),
@@ -23,7 +23,9 @@ NAMED = [
 
 def case():
     for number, (addition, word) in enumerate(REFUSED):
-        agent = Agent(config="" if addition is None else CONFIG + addition, log=f"/run/refused-{number}.log")
+        agent = Agent(
+            config="" if addition is None else CONFIG + addition, log=f"/run/refused-{number}.log"
+        )
         agent.start(wait=False)
         code = agent.wait(20)
         true(f"an exit code that says no to {addition!r}", code > 0, code)

@@ -1,4 +1,5 @@
-"""A known secret in a header and in the registry's credentials: nothing that the agent writes or answers has it."""
+"""A known secret in a header and in the registry's credentials: nothing that the agent writes or
+answers has it."""
 
 import base64
 import http.server
@@ -21,6 +22,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
+
 OURS = True  # upstream shows the header in /configz
 
 
@@ -30,14 +32,21 @@ def case():
     auth = base64.b64encode(f"user:{CANARY}".encode()).decode()
     with open(f"{STATE}/config.json", "w") as file:
         json.dump({"auths": {"127.0.0.1:1": {"auth": auth}}}, file)
-    extra = f"staticPodURL: http://127.0.0.1:8000/pods\nstaticPodURLHeader: {{Authorization: ['Bearer {CANARY}']}}\nhttpCheckFrequency: 2s\n"
+    extra = f"""
+staticPodURL: http://127.0.0.1:8000/pods
+staticPodURLHeader: {{Authorization: ['Bearer {CANARY}']}}
+httpCheckFrequency: 2s
+"""
     agent = Agent(config=CONFIG + extra, args=["-v", "9"])
     agent.start()
     place("hello.yaml")
     place("image-unreachable.yaml")
     running("hello")
     until("the header was sent", lambda: f"Bearer {CANARY}" in SEEN)
-    answers = {path: get(path, port=10250)[1] for path in ("/configz", "/pods", "/metrics", "/runningpods/")}
+    answers = {
+        path: get(path, port=10250)[1]
+        for path in ("/configz", "/pods", "/metrics", "/runningpods/")
+    }
     agent.end()
     answers["tape show"] = steplet("tape", "show", f"{STATE}/tapes")[1].encode()
     answers["log"] = agent.output().encode()

@@ -37,7 +37,11 @@ def case():
     same("burstable pod cpu.weight", value(path, "cpu.weight"), weight(204))
     same("burstable pod cpu.max: one container has no limit", value(path, "cpu.max"), "max 100000")
     same("burstable pod memory.max", value(path, "memory.max"), "max")
-    same("besteffort pod cpu.weight", value(f"kubepods/besteffort/pod{uids['besteffort']}", "cpu.weight"), weight(2))
+    same(
+        "besteffort pod cpu.weight",
+        value(f"kubepods/besteffort/pod{uids['besteffort']}", "cpu.weight"),
+        weight(2),
+    )
 
     [container] = live("guaranteed")
     with open(f"/proc/{container['pid']}/cgroup") as file:
@@ -50,4 +54,10 @@ def case():
     for name in uids:
         remove(f"{name}.yaml")
     for uid in uids.values():
-        until("its cgroup is gone", lambda u=uid: not any(f"pod{u}" in folder for folder, _, _ in os.walk(f"{ROOT}/kubepods")), 90)
+        until(
+            "its cgroup is gone",
+            lambda u=uid: (
+                not any(f"pod{u}" in folder for folder, _, _ in os.walk(f"{ROOT}/kubepods"))
+            ),
+            90,
+        )

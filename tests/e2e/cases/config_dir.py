@@ -1,4 +1,5 @@
-"""--config-dir: drop-ins in the order of their names; a flag wins over all; a single file as staticPodPath."""
+"""--config-dir: drop-ins in the order of their names; a flag wins over all; a single file as
+staticPodPath."""
 
 import json
 import os
@@ -19,10 +20,19 @@ def case():
         with open(f"/run/config/{name}", "w") as file:
             file.write(HEAD + text)
     place("hello.yaml")  # not looked at: the path is another one
-    place("single.yaml", text=fixture("besteffort.yaml").replace("name: besteffort", "name: single"), into="/run")
+    place(
+        "single.yaml",
+        text=fixture("besteffort.yaml").replace("name: besteffort", "name: single"),
+        into="/run",
+    )
     Agent(config=CONFIG, args=["--config-dir", "/run/config", "--pod-max-pids", "200"]).start()
     running("single")
     have = json.loads(get("/configz", port=10250)[1])["kubeletconfig"]
-    want = {"maxPods": 12, "syncFrequency": "30s", "podPidsLimit": 200, "registryBurst": 30, "staticPodPath": "/run/single.yaml"}
+    want = {
+        "maxPods": 12,
+        "syncFrequency": "30s",
+        "podPidsLimit": 200,
+        "registryBurst": 30,
+        "staticPodPath": "/run/single.yaml",
+    }
     same("the configuration", {key: have.get(key) for key in want}, want)
-

@@ -1,4 +1,5 @@
-"""A container and a sandbox that die: the container is restarted in place, the sandbox anew; counts rise by one."""
+"""A container and a sandbox that die: the container is restarted in place, the sandbox anew; counts
+rise by one."""
 
 import os
 import signal
@@ -18,7 +19,11 @@ def case():
     same("the sandbox stays", [s["ID"] for s in live("hello", "sandbox")], [sandbox["ID"]])
 
     os.kill(sandbox["pid"], signal.SIGKILL)
-    until("another sandbox", lambda: [s["ID"] for s in live("hello", "sandbox")] not in ([], [sandbox["ID"]]), 60)
+    until(
+        "another sandbox",
+        lambda: [s["ID"] for s in live("hello", "sandbox")] not in ([], [sandbox["ID"]]),
+        60,
+    )
     until("restarted again", lambda: container_status(pods()["hello"])["restartCount"] == 2, 60)
     running("hello")
     same("containers that run", len(live("hello")), 1)

@@ -1,9 +1,10 @@
-"""containerd restarts and is killed while pods run: nothing restarts, and new pods start afterwards."""
+"""containerd restarts and is killed while pods run: nothing restarts, and new pods start
+afterwards."""
 
 import signal
 
 import containerd
-from agent import Agent, container_status, get, live, place, pods, running, same, true
+from agent import Agent, container_status, fixture, get, live, place, pods, running, same, true
 
 
 def case():
@@ -18,7 +19,7 @@ def case():
         true("pods are told while the runtime is away", "hello" in pods())
         containerd.start()
         name = f"after-{how.name.lower()}"
-        place(f"{name}.yaml", text=f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{terminationGracePeriodSeconds: 1, containers: [{{name: c, image: 'docker.io/library/busybox:1', imagePullPolicy: Never, command: [sleep, '3600']}}]}}\n")
+        place(f"{name}.yaml", text=fixture("besteffort.yaml").replace("besteffort", name))
         running(name)
         same("the container", [c["ID"] for c in live("hello")], [before["ID"]])
         same("restarts", container_status(pods()["hello"])["restartCount"], 0)

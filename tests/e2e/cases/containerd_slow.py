@@ -1,4 +1,5 @@
-"""containerd stands still for 10 s: the agent answers meanwhile, catches up, and restarts nothing."""
+"""containerd stands still for 10 s: the agent answers meanwhile, catches up, and restarts
+nothing."""
 
 import time
 

@@ -10,7 +10,10 @@ def case():
     Agent().start()
     place("emptydir.yaml")
     pod = running("emptydir")
-    until("the logs", lambda: len(log_lines(pod, "writer")) == 4 and len(log_lines(pod, "reader")) == 2)
+    until(
+        "the logs",
+        lambda: len(log_lines(pod, "writer")) == 4 and len(log_lines(pod, "reader")) == 2,
+    )
     same(
         "what the writer saw",
         log_lines(pod, "writer"),
@@ -19,9 +22,16 @@ def case():
     same("what the reader saw", log_lines(pod, "reader"), ["kept", "read only"])
     folder = f"{STATE}/pods/{pod['metadata']['uid']}/volumes/kubernetes.io~empty-dir"
     same("on the node", sorted(os.listdir(folder)), ["disk", "memory"])
-    writer = next(info for info in live("emptydir") if info["Labels"]["io.kubernetes.container.name"] == "writer")
+    writer = next(
+        info
+        for info in live("emptydir")
+        if info["Labels"]["io.kubernetes.container.name"] == "writer"
+    )
     os.kill(writer["pid"], signal.SIGKILL)
-    until("restarted once", lambda: container_status(pods()["emptydir"], "writer")["restartCount"] == 1)
+    until(
+        "restarted once",
+        lambda: container_status(pods()["emptydir"], "writer")["restartCount"] == 1,
+    )
     running("emptydir")
     with open(f"{folder}/disk/file") as file:
         same("the file was kept", file.read(), "kept\n")

@@ -1,4 +1,5 @@
-"""The state directory's disk is full: pods that run go on, the agent says so once, and pods start when there is room."""
+"""The state directory's disk is full: pods that run go on, the agent says so once, and pods start
+when there is room."""
 
 import os
 import subprocess
@@ -28,7 +29,9 @@ def case():
     time.sleep(12)
     same("healthz", get("/healthz", port=10248)[0], 200)
     same("the container", [c["ID"] for c in live("hello")], [before["ID"]])
-    complaints = [line for line in agent.output().splitlines() if "space" in line.lower() or "ENOSPC" in line]
+    complaints = [
+        line for line in agent.output().splitlines() if "space" in line.lower() or "ENOSPC" in line
+    ]
     if not agent.reference:
         true("it says that the disk is full", complaints, agent.last_line())
         true("and does not say it all the time", len(complaints) < 30, len(complaints))

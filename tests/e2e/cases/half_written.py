@@ -1,4 +1,5 @@
-"""A manifest that is emptied, half written, then whole: nothing stops for the broken states, one change for the good one."""
+"""A manifest that is emptied, half written, then whole: nothing stops for the broken states, one
+change for the good one."""
 
 import os
 import time
@@ -42,7 +43,15 @@ def case():
     with open(path, "w") as file:
         file.write(changed)
     os.unlink(path + "~")
-    until("the change is adopted", lambda: "changed" in pods()["hello"]["spec"]["containers"][0]["args"][0], 30)
-    until("the new container runs", lambda: [c["ID"] for c in live("hello")] not in ([], [before["ID"]]), 30)
+    until(
+        "the change is adopted",
+        lambda: "changed" in pods()["hello"]["spec"]["containers"][0]["args"][0],
+        30,
+    )
+    until(
+        "the new container runs",
+        lambda: [c["ID"] for c in live("hello")] not in ([], [before["ID"]]),
+        30,
+    )
     running("hello")
     same("restarts", pods()["hello"]["status"]["containerStatuses"][0]["restartCount"], 0)

@@ -1,8 +1,21 @@
-"""A pod from a file runs, and has the names, labels, annotations and logs that the field's tools expect."""
+"""A pod from a file runs, and has the names, labels, annotations and logs that the field's tools
+expect."""
 
 import os
 
-from agent import Agent, container_status, live, log_folder, log_lines, of_pod, place, running, same, true, until
+from agent import (
+    Agent,
+    container_status,
+    live,
+    log_folder,
+    log_lines,
+    of_pod,
+    place,
+    running,
+    same,
+    true,
+    until,
+)
 
 
 def case():
@@ -15,7 +28,11 @@ def case():
     same("source", meta["annotations"]["kubernetes.io/config.source"], "file")
     same("hash is the uid", meta["annotations"]["kubernetes.io/config.hash"], meta["uid"])
     same("node", pod["spec"]["nodeName"], "node1")
-    same("host, which only a node with an API has to tell", status.get("hostIP", "10.89.0.1"), "10.89.0.1")
+    same(
+        "host, which only a node with an API has to tell",
+        status.get("hostIP", "10.89.0.1"),
+        "10.89.0.1",
+    )
     true("an address of the pod network", status["podIP"].startswith("10.88."), status["podIP"])
     same("QoS class", status["qosClass"], "BestEffort")
     for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):

@@ -1,4 +1,5 @@
-"""hostPath volumes of every type; one that is not what it should be keeps its pod waiting until it is."""
+"""hostPath volumes of every type; one that is not what it should be keeps its pod waiting until it
+is."""
 
 import os
 import socket
@@ -20,16 +21,20 @@ def case():
     place("hostpath-wrong.yaml", replace={"@dir@": FOLDER})
     pod = running("hostpath")
     until("the log", lambda: len(log_lines(pod)) == 8)
-    same("what the pod saw", log_lines(pod), [
-        "/v/character character special file",
-        "/v/directory directory",
-        "/v/file regular file",
-        "/v/made-directory directory",
-        "/v/made-file regular empty file",
-        "/v/socket socket",
-        "/v/untyped directory",
-        "content",
-    ])
+    same(
+        "what the pod saw",
+        log_lines(pod),
+        [
+            "/v/character character special file",
+            "/v/directory directory",
+            "/v/file regular file",
+            "/v/made-directory directory",
+            "/v/made-file regular empty file",
+            "/v/socket socket",
+            "/v/untyped directory",
+            "content",
+        ],
+    )
     until("the pod's file", lambda: os.path.exists(f"{FOLDER}/made/deep/from-pod"))
     same("mode of a made directory", oct(os.stat(f"{FOLDER}/made/deep").st_mode & 0o777), "0o755")
     same("mode of a made file", oct(os.stat(f"{FOLDER}/made-file").st_mode & 0o777), "0o644")

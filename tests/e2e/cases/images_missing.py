@@ -14,6 +14,13 @@ def case():
         return container_status(pods()[name])["state"]["waiting"]
 
     until("ErrImageNeverPull", lambda: waiting("image-absent")["reason"] == "ErrImageNeverPull")
-    until("ErrImagePull or its back-off", lambda: waiting("image-unreachable")["reason"] in ("ErrImagePull", "ImagePullBackOff"))
+    until(
+        "ErrImagePull or its back-off",
+        lambda: waiting("image-unreachable")["reason"] in ("ErrImagePull", "ImagePullBackOff"),
+    )
     until("ImagePullBackOff", lambda: waiting("image-unreachable")["reason"] == "ImagePullBackOff")
-    true("the message", 'Back-off pulling image "127.0.0.1:1/absent:1"' in waiting("image-unreachable")["message"], waiting("image-unreachable"))
+    true(
+        "the message",
+        'Back-off pulling image "127.0.0.1:1/absent:1"' in waiting("image-unreachable")["message"],
+        waiting("image-unreachable"),
+    )

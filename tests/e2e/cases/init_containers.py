@@ -1,4 +1,5 @@
-"""Init containers run one after the other before the main one, and not again after a restart of the agent."""
+"""Init containers run one after the other before the main one, and not again after a restart of the
+agent."""
 
 import time
 
@@ -19,4 +20,10 @@ def case():
     agent.restart()
     time.sleep(3)
     pod = running("init-containers")
-    same("containers", sorted(info["Labels"]["io.kubernetes.container.name"] for info in of_pod("init-containers")), ["first", "main", "second"])
+    same(
+        "containers",
+        sorted(
+            info["Labels"]["io.kubernetes.container.name"] for info in of_pod("init-containers")
+        ),
+        ["first", "main", "second"],
+    )

@@ -1,7 +1,7 @@
-"""200 junk connections, half-open ones, headers of 1 MiB: the servers stay small and go on answering."""
+"""200 junk connections, half-open ones, headers of 1 MiB: the servers stay small and go on
+answering."""
 
 import os
-import socket
 import time
 
 from agent import Agent, connect, get, place, running, same, status_number, true
@@ -20,7 +20,11 @@ def case():
         one = connect(port)
         one.setblocking(False)
         try:
-            one.send((os.urandom(700), b"GET / HT", b"", b"\r\n\r\n\r\n", b"\x16\x03\x01\xff\xff")[number % 5])
+            one.send(
+                (os.urandom(700), b"GET / HT", b"", b"\r\n\r\n\r\n", b"\x16\x03\x01\xff\xff")[
+                    number % 5
+                ]
+            )
         except OSError:
             pass
         held.append(one)
@@ -40,7 +44,11 @@ def case():
         for _ in range(3000):
             endless.sendall(b"X-More: " + b"b" * 1000 + b"\r\n")
         refused = endless.recv(100)
-        true("3 MB of headers are refused", b" 431 " in refused or b" 400 " in refused or refused == b"", refused)
+        true(
+            "3 MB of headers are refused",
+            b" 431 " in refused or b" 400 " in refused or refused == b"",
+            refused,
+        )
     except OSError:
         pass
     same("it answers still", get("/pods", port=10250)[0], 200)
@@ -52,5 +60,3 @@ def case():
     time.sleep(1)
     same("and when they are gone", get("/healthz", port=10248)[0], 200)
     same("descriptors are given back", len(os.listdir(f"/proc/{agent.pid}/fd")) < 100, True)
-
-

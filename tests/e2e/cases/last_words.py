@@ -1,4 +1,5 @@
-"""Termination messages: from the file, from another file, from the log; at most 12 KiB a pod, shared by its containers."""
+"""Termination messages: from the file, from another file, from the log; at most 12 KiB a pod,
+shared by its containers."""
 
 from agent import Agent, container_status, phase, place, same
 

@@ -1,4 +1,5 @@
-"""Pods whose manifests went away while the agent was down are stopped and cleaned up at the next start."""
+"""Pods whose manifests went away while the agent was down are stopped and cleaned up at the next
+start."""
 
 import glob
 
@@ -16,7 +17,11 @@ def case():
     agent.kill()
     remove("guaranteed.yaml")
     agent.start()
-    until("the leftover is gone", lambda: not of_pod("guaranteed") and not of_pod("guaranteed", "sandbox"), 60)
+    until(
+        "the leftover is gone",
+        lambda: not of_pod("guaranteed") and not of_pod("guaranteed", "sandbox"),
+        60,
+    )
     until("its folder too", lambda: not glob.glob(f"{STATE}/pods/{uid}"))
     until("its cgroup too", lambda: not glob.glob(f"/sys/fs/cgroup/**/pod{uid}", recursive=True))
     same("the other goes on", [c["ID"] for c in live("hello")], [before["ID"]])

@@ -7,7 +7,19 @@ import time
 import urllib.parse
 
 import cri
-from agent import Agent, container_status, get, live, log_folder, place, pods, running, same, true, until
+from agent import (
+    Agent,
+    container_status,
+    get,
+    live,
+    log_folder,
+    place,
+    pods,
+    running,
+    same,
+    true,
+    until,
+)
 
 PATH = "/containerLogs/default/log-writer-node1/writer"
 
@@ -28,14 +40,20 @@ class Follower(threading.Thread):
 
     def __init__(self, **options):
         super().__init__(daemon=True)
-        self.path, self.lines, self.ended = PATH + "?" + urllib.parse.urlencode({"follow": "true", **options}), [], False
+        self.path, self.lines, self.ended = (
+            PATH + "?" + urllib.parse.urlencode({"follow": "true", **options}),
+            [],
+            False,
+        )
         self.start()
 
     def run(self):
         import http.client
         import ssl
 
-        link = http.client.HTTPSConnection("127.0.0.1", 10250, timeout=60, context=ssl._create_unverified_context())
+        link = http.client.HTTPSConnection(
+            "127.0.0.1", 10250, timeout=60, context=ssl._create_unverified_context()
+        )
         link.request("GET", self.path)
         for line in link.getresponse():
             self.lines.append(line.decode().rstrip("\n"))
@@ -48,14 +66,25 @@ def case():
     pod = running("log-writer")
     until("twenty lines", lambda: logs().count("\n") >= 20)
 
-    true("the beginning of both streams", {"line 1", "line 2", "line 5", "line 10"} <= set(logs().splitlines()))
+    true(
+        "the beginning of both streams",
+        {"line 1", "line 2", "line 5", "line 10"} <= set(logs().splitlines()),
+    )
     same("tail of nothing", logs(tailLines=0), "")
     tail = logs(tailLines=3).splitlines()
     same("a tail of three", len(tail), 3)
     true("which are the last", min(numbers(tail)) >= 17, tail)
-    true("a limit cuts within a line", re.fullmatch(r"line \d\nlin", logs(limitBytes=10)), logs(limitBytes=10))
+    true(
+        "a limit cuts within a line",
+        re.fullmatch(r"line \d\nlin", logs(limitBytes=10)),
+        logs(limitBytes=10),
+    )
     stamped = logs(timestamps="true", limitBytes=2000).splitlines()[0]
-    true("a timestamp", re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(Z|[+-]\d\d:\d\d) line \d", stamped), stamped)
+    true(
+        "a timestamp",
+        re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(Z|[+-]\d\d:\d\d) line \d", stamped),
+        stamped,
+    )
     same("since the future", logs(sinceTime="2999-01-01T00:00:00Z"), "")
     time.sleep(3)
     recent = logs(sinceSeconds=1).splitlines()

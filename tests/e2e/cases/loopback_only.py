@@ -6,7 +6,9 @@ OURS = True
 
 
 def case():
-    config = CONFIG.replace("authorization: {mode: AlwaysAllow}\n", "").replace("authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\n", "")
+    config = CONFIG.replace("authorization: {mode: AlwaysAllow}\n", "").replace(
+        "authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\n", ""
+    )
     agent = Agent(config=config)
     agent.start()
     same("over the loopback", get("/pods", port=10250)[0], 200)

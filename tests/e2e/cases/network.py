@@ -12,19 +12,23 @@ def case():
     lines = log_lines(pod, "client")
     same("over the loopback, with an expanded variable", lines[0], "hello from server")
     same("host name", lines[1], "two-containers-node1")
-    same("hosts", lines[2:13], [
-        "# Kubernetes-managed hosts file.",
-        "127.0.0.1\tlocalhost",
-        "::1\tlocalhost ip6-localhost ip6-loopback",
-        "fe00::0\tip6-localnet",
-        "fe00::0\tip6-mcastprefix",
-        "fe00::1\tip6-allnodes",
-        "fe00::2\tip6-allrouters",
-        f"{pod['status']['podIP']}\ttwo-containers-node1",
-        "",
-        "# Entries added by HostAliases.",
-        "192.0.2.7\tseven\tseven.example",
-    ])
+    same(
+        "hosts",
+        lines[2:13],
+        [
+            "# Kubernetes-managed hosts file.",
+            "127.0.0.1\tlocalhost",
+            "::1\tlocalhost ip6-localhost ip6-loopback",
+            "fe00::0\tip6-localnet",
+            "fe00::0\tip6-mcastprefix",
+            "fe00::1\tip6-allnodes",
+            "fe00::2\tip6-allrouters",
+            f"{pod['status']['podIP']}\ttwo-containers-node1",
+            "",
+            "# Entries added by HostAliases.",
+            "192.0.2.7\tseven\tseven.example",
+        ],
+    )
     pod = running("host-network")
     until("the log", lambda: len(log_lines(pod)) == 3)
     lines = log_lines(pod)

@@ -1,4 +1,5 @@
-"""No containerd at the start: one clear message, the agent waits, and pods run as soon as it is there."""
+"""No containerd at the start: one clear message, the agent waits, and pods run as soon as it is
+there."""
 
 import time
 
@@ -16,6 +17,10 @@ def case():
     agent.says("/run/containerd/containerd.sock")
     time.sleep(6)
     same("healthz", get("/healthz", port=10248)[0], 200)
-    true("it does not repeat itself all the time", agent.output().count("containerd.sock") < 12, agent.output())
+    true(
+        "it does not repeat itself all the time",
+        agent.output().count("containerd.sock") < 12,
+        agent.output(),
+    )
     containerd.start()
     running("hello")

@@ -1,4 +1,5 @@
-"""A removed manifest: graceful ones say goodbye, stubborn ones are killed when their grace is over; nothing is left."""
+"""A removed manifest: graceful ones say goodbye, stubborn ones are killed when their grace is over;
+nothing is left."""
 
 import os
 import time
@@ -22,7 +23,17 @@ def case():
     true("not before its grace", time.monotonic() - begin >= 3.5, time.monotonic() - begin)
     gone(*uids)
     for name, uid in uids.items():
-        until(f"the folder of {name} is gone", lambda u=uid: not os.path.exists(f"{STATE}/pods/{u}"))
-        until(f"the runtime has nothing of {name}", lambda n=name: not of_pod(n) and not of_pod(n, "sandbox"), 30)
+        until(
+            f"the folder of {name} is gone", lambda u=uid: not os.path.exists(f"{STATE}/pods/{u}")
+        )
+        until(
+            f"the runtime has nothing of {name}",
+            lambda n=name: not of_pod(n) and not of_pod(n, "sandbox"),
+            30,
+        )
     with open("/proc/mounts") as file:
-        same("mounts left below the pods' folder", [line for line in file if f"{STATE}/pods/" in line], [])
+        same(
+            "mounts left below the pods' folder",
+            [line for line in file if f"{STATE}/pods/" in line],
+            [],
+        )

@@ -1,4 +1,5 @@
-"""steplet run: a pod in the foreground on the containerd that it finds; it ends by itself or by Ctrl-C, and leaves nothing."""
+"""steplet run: a pod in the foreground on the containerd that it finds; it ends by itself or by
+Ctrl-C, and leaves nothing."""
 
 import os
 import signal
@@ -21,8 +22,12 @@ def case():
     true("plain lines without a terminal", "\x1b" not in out)
     same("tasks left", containerd.tasks(), {})
 
-    child = subprocess.Popen([STEPLET, "run", manifest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until("a task runs", lambda: any(status == "RUNNING" for _, status in containerd.tasks().values()))
+    child = subprocess.Popen(
+        [STEPLET, "run", manifest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    until(
+        "a task runs", lambda: any(status == "RUNNING" for _, status in containerd.tasks().values())
+    )
     until("both do", lambda: len(containerd.tasks()) == 2)
     child.send_signal(signal.SIGINT)
     out = child.communicate(timeout=20)[0]

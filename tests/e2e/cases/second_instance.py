@@ -16,7 +16,11 @@ def case():
     true("an exit code that says no", code not in (0, None), code)
     lines = [line for line in second.output().splitlines() if line.strip()]
     same("lines", len(lines), 1)
-    true("it says why", "another" in lines[0] or "already" in lines[0] or "second" in lines[0], lines[0])
+    true(
+        "it says why",
+        "another" in lines[0] or "already" in lines[0] or "second" in lines[0],
+        lines[0],
+    )
     same("the first answers", get("/healthz", port=10248)[0], 200)
     running("hello")
     second.threads_max = 0  # it has no tape of its own

@@ -15,7 +15,7 @@ spec:
   - name: main
     image: docker.io/library/busybox:1
     imagePullPolicy: Never
-    command: [sh, -c, "yes 0123456789012345678901234567890123456789 | head -n 500000; exec sleep 3600"]
+    command: [sh, -c, "yes 0123456789012345678901234567890123456 | head -n 500000; exec sleep 3600"]
 """
 
 
@@ -29,7 +29,10 @@ def case():
     held = []
     for _ in range(20):
         one = ssl._create_unverified_context().wrap_socket(connect(10250), server_hostname="node1")
-        one.sendall(b"GET /containerLogs/default/flood-node1/main?follow=true HTTP/1.1\r\nHost: node1\r\n\r\n")
+        one.sendall(
+            b"GET /containerLogs/default/flood-node1/main?follow=true HTTP/1.1\r\n"
+            b"Host: node1\r\n\r\n"
+        )
         held.append(one)
     time.sleep(3)
     same("others are served", get("/pods", port=10250)[0], 200)

@@ -1,4 +1,5 @@
-"""Pods from a URL: a list of two, a change, an error that changes nothing, and an empty list that ends them."""
+"""Pods from a URL: a list of two, a change, an error that changes nothing, and an empty list that
+ends them."""
 
 import http.server
 import json
@@ -24,9 +25,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def serve(*names, status=200, second="3600"):
     one = lambda name: {  # noqa: E731
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [
-            {"name": "c", "image": "docker.io/library/busybox:1", "imagePullPolicy": "Never", "command": ["sleep", second]}]},
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "docker.io/library/busybox:1",
+                    "imagePullPolicy": "Never",
+                    "command": ["sleep", second],
+                }
+            ],
+        },
     }
     body = {"apiVersion": "v1", "kind": "PodList", "items": [one(name) for name in names]}
     SERVED.update(status=status, body=json.dumps(body).encode())
@@ -36,7 +48,11 @@ def case():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     serve("first", "second")
-    extra = "staticPodURL: http://127.0.0.1:8000/pods\nstaticPodURLHeader: {X-Node: [one]}\nhttpCheckFrequency: 2s\n"
+    extra = """
+staticPodURL: http://127.0.0.1:8000/pods
+staticPodURLHeader: {X-Node: [one]}
+httpCheckFrequency: 2s
+"""
     Agent(config=CONFIG + extra).start()
     pod = running("first")
     running("second")

@@ -1,7 +1,7 @@
 """The node agent under test: one process, its configuration, its manifests, what it answers.
 
-`Agent` drives `target/dist/steplet kubelet`, or the reference kubelet with the same settings. It lives
-inside `enter`, where ports, paths and process ids are the node's own.
+`Agent` drives `target/dist/steplet kubelet`, or the reference kubelet with the same settings. It
+lives inside `enter`, where ports, paths and process ids are the node's own.
 """
 
 import http.client
@@ -61,14 +61,22 @@ PATIENCE = 2 if os.environ.get("REFERENCE") else 1
 
 
 def until(what, probe, seconds=30, every=0.1):
-    """Waits until `probe()` gives something true and returns that; errors of a probe count as not yet."""
+    """Waits until `probe()` gives something true and returns that; errors of a probe count as not
+    yet."""
     end, last = time.monotonic() + seconds * PATIENCE, None
     while True:
         try:
             last = probe()
             if last:
                 return last
-        except (OSError, http.client.HTTPException, ValueError, KeyError, LookupError, RuntimeError) as error:
+        except (
+            OSError,
+            http.client.HTTPException,
+            ValueError,
+            KeyError,
+            LookupError,
+            RuntimeError,
+        ) as error:
             last = repr(error)
         if time.monotonic() > end:
             raise Failure(f"not seen in {seconds * PATIENCE} s: {what} (last: {last})")
@@ -90,7 +98,9 @@ def get(path, port=10255, tls=None, timeout=10, headers=None, host="127.0.0.1"):
     if tls is None:
         tls = port == 10250
     if tls:
-        connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl._create_unverified_context())
+        connection = http.client.HTTPSConnection(
+            host, port, timeout=timeout, context=ssl._create_unverified_context()
+        )
     else:
         connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
@@ -105,7 +115,10 @@ def pods():
     """{name without the node's suffix: pod} of GET /pods."""
     status, body = get("/pods")
     same("status of /pods", status, 200)
-    return {pod["metadata"]["name"].removesuffix("-" + NODE): pod for pod in json.loads(body)["items"] or []}
+    return {
+        pod["metadata"]["name"].removesuffix("-" + NODE): pod
+        for pod in json.loads(body)["items"] or []
+    }
 
 
 def pod(name):
@@ -127,7 +140,14 @@ def ready(pod):
 
 def running(*names, seconds=60):
     """Waits until these pods are Running and Ready, and returns the last one."""
-    return [until(f"{name} is Running and Ready", lambda n=name: (p := pods()[n]) and ready(p) and p, seconds) for name in names][-1]
+    return [
+        until(
+            f"{name} is Running and Ready",
+            lambda n=name: (p := pods()[n]) and ready(p) and p,
+            seconds,
+        )
+        for name in names
+    ][-1]
 
 
 def gone(*names, seconds=60):
@@ -138,14 +158,20 @@ def gone(*names, seconds=60):
 
 
 def phase(name, want, seconds=60):
-    return until(f"{name} is {want}", lambda: (p := pods()[name]) and p["status"].get("phase") == want and p, seconds)
+    return until(
+        f"{name} is {want}",
+        lambda: (p := pods()[name]) and p["status"].get("phase") == want and p,
+        seconds,
+    )
 
 
 def of_pod(name, kind="container"):
     """What the runtime holds for the pod, newest attempt last."""
     found = [
-        info for info in containerd.containers()
-        if containerd.label(info, "pod.name") == f"{name}-{NODE}" and info["Labels"].get("io.cri-containerd.kind") == kind
+        info
+        for info in containerd.containers()
+        if containerd.label(info, "pod.name") == f"{name}-{NODE}"
+        and info["Labels"].get("io.cri-containerd.kind") == kind
     ]
     return sorted(found, key=lambda info: info["CreatedAt"])
 
@@ -200,20 +226,38 @@ class Agent:
             file.write(config)
         program = [self.reference] if self.reference else [STEPLET, "kubelet"]
         wrap = shlex.split(os.environ.get("AGENT_WRAP", ""))
-        self.command = [*wrap, *program, "--config", path, "--root-dir", state, "--cert-dir", f"{state}/pki", "-v", "2", *args]
+        self.command = [
+            *wrap,
+            *program,
+            "--config",
+            path,
+            "--root-dir",
+            state,
+            "--cert-dir",
+            f"{state}/pki",
+            "-v",
+            "2",
+            *args,
+        ]
 
     def start(self, wait=True):
         """Starts it; returns the seconds until /healthz answered."""
         begin = time.monotonic()
         out = open(self.log, "ab")
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
         threading.Thread(target=self._watch, args=(self.process,), daemon=True).start()
         if wait:
             until("the agent answers /healthz", lambda: self._healthy(), 30, every=0.01)
         return time.monotonic() - begin
 
     def _healthy(self):
-        true("the agent runs", self.process.poll() is None, f"it ended with {self.process.poll()}: {self.last_line()}")
+        true(
+            "the agent runs",
+            self.process.poll() is None,
+            f"it ended with {self.process.poll()}: {self.last_line()}",
+        )
         return get("/healthz", port=10248)[0] == 200
 
     def _watch(self, process):
@@ -257,7 +301,11 @@ class Agent:
 
     def says(self, text, seconds=30):
         """Waits until the output has the text, and returns the line."""
-        return until(f"the agent says {text!r}", lambda: next((l for l in self.output().splitlines() if text in l), None), seconds)
+        return until(
+            f"the agent says {text!r}",
+            lambda: next((l for l in self.output().splitlines() if text in l), None),
+            seconds,
+        )
 
 
 def status_number(pid, key):
@@ -270,7 +318,14 @@ def status_number(pid, key):
 
 def steplet(*args, timeout=120):
     """Runs another subcommand; (exit code, output with errors)."""
-    done = subprocess.run([STEPLET, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+    done = subprocess.run(
+        [STEPLET, *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+    )
     return done.returncode, done.stdout
 
 

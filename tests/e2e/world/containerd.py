@@ -20,16 +20,21 @@ LOG = "/run/containerd.log"
 
 def ctr(*args, check=True):
     """Output of `ctr` in the namespace that CRI uses."""
-    done = subprocess.run(["ctr", "-a", SOCKET, "-n", "k8s.io", *args], capture_output=True, text=True)
+    done = subprocess.run(
+        ["ctr", "-a", SOCKET, "-n", "k8s.io", *args], capture_output=True, text=True
+    )
     if check and done.returncode:
         raise RuntimeError(f"ctr {' '.join(args)}: {done.stderr.strip()}")
     return done.stdout
 
 
 def start(timeout_seconds=60):
-    """Starts containerd, waits until CRI answers, and brings the images in when they are missing."""
+    """Starts containerd, waits until CRI answers, and brings the images in when they are
+    missing."""
     log = open(LOG, "ab")
-    child = subprocess.Popen(["containerd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    child = subprocess.Popen(
+        ["containerd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    )
     with open(PID_FILE, "w") as file:
         file.write(str(child.pid))
     end = time.monotonic() + timeout_seconds
@@ -88,7 +93,8 @@ def tasks():
 
 
 def containers():
-    """All sandboxes and containers of CRI, each as `ctr containers info` tells it, with its task's state."""
+    """All sandboxes and containers of CRI, each as `ctr containers info` tells it, with its task's
+    state."""
     running = tasks()
     out = []
     for name in ctr("containers", "ls", "-q").split():

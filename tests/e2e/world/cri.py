@@ -1,4 +1,5 @@
-"""One unary CRI call, for what `ctr` cannot do: gRPC over HTTP/2 by hand, no more than that takes."""
+"""One unary CRI call, for what `ctr` cannot do: gRPC over HTTP/2 by hand, no more than that
+takes."""
 
 import socket
 import struct
@@ -25,25 +26,37 @@ def varint(value):
 
 
 def frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )
 
 
 def literal(name, value):
-    """A header that is neither indexed nor compressed (RFC 7541, 6.2.2); both shorter than 127 bytes."""
+    """A header that is neither indexed nor compressed (RFC 7541, 6.2.2); both shorter than 127
+    bytes."""
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
 def call(method, request, timeout=30):
-    """Calls runtime.v1.RuntimeService/METHOD with an encoded request; returns the encoded response."""
+    """Calls runtime.v1.RuntimeService/METHOD with an encoded request; returns the encoded
+    response."""
     headers = {
-        ":method": "POST", ":scheme": "http", ":path": f"/runtime.v1.RuntimeService/{method}", ":authority": "localhost",
-        "content-type": "application/grpc", "te": "trailers",
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/runtime.v1.RuntimeService/{method}",
+        ":authority": "localhost",
+        "content-type": "application/grpc",
+        "te": "trailers",
     }
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(timeout)
         link.connect(SOCKET)
         link.sendall(
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b"")
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+            + frame(SETTINGS, 0, 0, b"")
             + frame(HEADERS, END_HEADERS, 1, b"".join(literal(*pair) for pair in headers.items()))
             + frame(DATA, END_STREAM, 1, b"\0" + struct.pack(">I", len(request)) + request)
         )

@@ -52,16 +52,25 @@ def layer(programs, links):
 def archive(name, path, content, config):
     """Writes a docker archive with one layer, the form that `ctr images import` takes."""
     digest = hashlib.sha256(content).hexdigest()
-    image = json.dumps({
-        "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
-        "os": "linux",
-        "created": "2020-01-01T00:00:00Z",
-        "config": {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], **config},
-        "rootfs": {"type": "layers", "diff_ids": ["sha256:" + digest]},
-    }).encode()
+    image = json.dumps(
+        {
+            "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
+            "os": "linux",
+            "created": "2020-01-01T00:00:00Z",
+            "config": {
+                "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+                **config,
+            },
+            "rootfs": {"type": "layers", "diff_ids": ["sha256:" + digest]},
+        }
+    ).encode()
     config_name = hashlib.sha256(image).hexdigest() + ".json"
     manifest = [{"Config": config_name, "RepoTags": [name], "Layers": [digest + "/layer.tar"]}]
-    files = {config_name: image, digest + "/layer.tar": content, "manifest.json": json.dumps(manifest).encode()}
+    files = {
+        config_name: image,
+        digest + "/layer.tar": content,
+        "manifest.json": json.dumps(manifest).encode(),
+    }
     with tarfile.open(path, "w") as tar:
         for file, data in files.items():
             info = tarfile.TarInfo(file)
@@ -73,12 +82,16 @@ def build(folder):
     """Builds both images into `folder`; returns the paths of the archives."""
     os.makedirs(folder, exist_ok=True)
     program = os.path.join(folder, "pause")
-    subprocess.run(["cc", "-Os", "-static", "-o", program, os.path.join(HERE, "pause.c")], check=True)
+    subprocess.run(
+        ["cc", "-Os", "-static", "-o", program, os.path.join(HERE, "pause.c")], check=True
+    )
     pause = os.path.join(folder, "pause.tar")
     archive(PAUSE, pause, layer({"pause": program}, {}), {"Entrypoint": ["/pause"]})
 
     busybox = shutil.which("busybox")
-    applets = subprocess.run([busybox, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    applets = subprocess.run(
+        [busybox, "--list"], check=True, capture_output=True, text=True
+    ).stdout.split()
     links = {f"bin/{name}": "busybox" for name in applets if name != "busybox"}
     shell = os.path.join(folder, "busybox.tar")
     archive(BUSYBOX, shell, layer({"bin/busybox": busybox}, links), {"Cmd": ["sh"]})
