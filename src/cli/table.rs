@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use steplet_core::Core;
 use steplet_core::facts::Facts;
+use steplet_core::managers::node::events::Told;
 use steplet_core::managers::pods::policy::{self, InitProgress};
 use steplet_core::managers::pods::view::{ContainerState, PodView};
 use steplet_core::managers::pods::workers::{Phase, Why, Worker};
@@ -64,7 +65,10 @@ impl Table {
             lines.push(format!("pulling {image}, {}", age(now.mono.since(*since).secs())));
         }
         let ring = facts.events.ring();
-        for told in ring.iter().skip(ring.len().saturating_sub(EVENTS_SHOWN)) {
+        let mut latest: Vec<&Told> =
+            ring.iter().rev().filter(|t| counts(t)).take(EVENTS_SHOWN).collect();
+        latest.reverse();
+        for told in latest {
             lines.push(format!("{} {}: {}", clock(told.last), told.reason, told.message));
         }
         // What lies above the screen cannot be drawn over.
@@ -103,7 +107,7 @@ impl Table {
         self.events = facts.events.total();
         let ring = facts.events.ring();
         let fresh = usize::try_from(fresh).unwrap_or(usize::MAX).min(ring.len());
-        for told in ring.iter().skip(ring.len() - fresh).filter(|told| told.warning) {
+        for told in ring.iter().skip(ring.len() - fresh).filter(|t| t.warning && counts(t)) {
             let _ = writeln!(text, "{} {}: {}", clock(now.wall), told.reason, told.message);
         }
         for (about, line) in &current {
@@ -119,6 +123,11 @@ impl Table {
         self.said = current;
         text
     }
+}
+
+/// Without a cluster, no pod can have the cluster's DNS, and nobody misses it.
+fn counts(told: &Told) -> bool {
+    told.reason != "MissingClusterDNS"
 }
 
 fn runtime_line(facts: &Facts, now: Now) -> String {
@@ -164,39 +173,37 @@ fn row(worker: &Worker, view: Option<&PodView>, now: Wall) -> Row {
 
 /// One word, as kubectl has it in the STATUS column.
 fn status(worker: &Worker, view: &PodView) -> String {
+    match worker.ending().map(|ending| &ending.why) {
+        Some(Why::Rejected(reason, _)) => reason.clone(),
+        Some(Why::DeadlineExceeded) => "DeadlineExceeded".into(),
+        Some(Why::Unconfigured) => "Terminating".into(),
+        Some(Why::Finished) => {
+            let bad = |name| view.container(name).is_some_and(|c| c.exit_code != 0);
+            let mut names = worker.pod().spec.containers.iter().map(|c| &*c.name);
+            if names.any(bad) { "Error" } else { "Completed" }.into()
+        }
+        None if matches!(worker.phase(), Phase::Waiting | Phase::Removing) => "Waiting".into(),
+        None => progress(worker, view),
+    }
+}
+
+/// Of a pod that shall run.
+fn progress(worker: &Worker, view: &PodView) -> String {
     let pod = worker.pod();
     let containers = &pod.spec.containers;
-    match worker.phase() {
-        Phase::Removing | Phase::Waiting => "Waiting".into(),
-        Phase::Terminating(_) => "Terminating".into(),
-        Phase::Cleaning(end) | Phase::Ended(end) => match &end.why {
-            Why::Rejected(reason, _) => reason.clone(),
-            Why::DeadlineExceeded => "DeadlineExceeded".into(),
-            Why::Unconfigured => "Terminating".into(),
-            Why::Finished => {
-                let bad = |c: &&str| view.container(c).is_some_and(|c| c.exit_code != 0);
-                let mut names = containers.iter().map(|c| &*c.name);
-                if names.any(|name| bad(&name)) { "Error" } else { "Completed" }.into()
-            }
-        },
-        Phase::Syncing => {
-            let runs = |name: &str| {
-                view.container(name).is_some_and(|c| c.state == ContainerState::Running)
-            };
-            let all = pod.spec.init_containers.iter().chain(containers);
-            let mut waiting = all.filter(|c| !runs(&c.name));
-            if let Some(reason) = waiting.find_map(|c| worker.reasons().get(&c.name)) {
-                return reason.reason.to_string();
-            }
-            match policy::init_progress(pod, view) {
-                InitProgress::Next(n) | InitProgress::Wait(n) => {
-                    format!("Init:{n}/{}", pod.spec.init_containers.len())
-                }
-                InitProgress::Failed => "Init:Error".into(),
-                InitProgress::Done if containers.iter().any(|c| runs(&c.name)) => "Running".into(),
-                InitProgress::Done => "ContainerCreating".into(),
-            }
+    let runs =
+        |name: &str| view.container(name).is_some_and(|c| c.state == ContainerState::Running);
+    let mut waiting = pod.spec.init_containers.iter().chain(containers).filter(|c| !runs(&c.name));
+    if let Some(reason) = waiting.find_map(|c| worker.reasons().get(&c.name)) {
+        return reason.reason.to_string();
+    }
+    match policy::init_progress(pod, view) {
+        InitProgress::Next(n) | InitProgress::Wait(n) => {
+            format!("Init:{n}/{}", pod.spec.init_containers.len())
         }
+        InitProgress::Failed => "Init:Error".into(),
+        InitProgress::Done if containers.iter().any(|c| runs(&c.name)) => "Running".into(),
+        InitProgress::Done => "ContainerCreating".into(),
     }
 }
 

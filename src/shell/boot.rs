@@ -98,10 +98,10 @@ fn has_swap(swaps: &str) -> bool {
 /// Asks for the limits that a node agent should have. A sandbox may refuse; the agent then works with less.
 pub fn raise_limits(max_open_files: u64, oom_score_adj: i32) {
     if let Err(error) = raise_open_files(max_open_files) {
-        log::warn!("Cannot raise the limit of open files to {max_open_files}: {error}");
+        log::info!("Cannot raise the limit of open files to {max_open_files}: {error}");
     }
     if let Err(error) = fs::write("/proc/self/oom_score_adj", oom_score_adj.to_string()) {
-        log::warn!("Cannot set oom_score_adj to {oom_score_adj}: {error}");
+        log::info!("Cannot set oom_score_adj to {oom_score_adj}: {error}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The two clocks of a step, in whole microseconds.
 
 use nix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 use steplet_core::time::{Mono, Now, Wall};
 
 const MICRO: i64 = 1_000;
@@ -48,6 +49,11 @@ impl Default for Clock {
 /// The monotonic clock alone, for the measurements of the shell.
 pub fn mono() -> Mono {
     Mono(read(ClockId::CLOCK_BOOTTIME).cast_unsigned())
+}
+
+/// The time that this thread has spent on a processor: in a long turn, the rest was spent waiting for one.
+pub fn cpu() -> Duration {
+    Duration::from_nanos(read(ClockId::CLOCK_THREAD_CPUTIME_ID).cast_unsigned())
 }
 
 fn read(clock: ClockId) -> i64 {

@@ -132,6 +132,7 @@ impl Reactor {
             other => other?,
         }
         let started = Instant::now();
+        let cpu = clock::cpu();
         self.slowest = Slowest::default();
         self.clock.look();
         let now = clock::mono();
@@ -145,19 +146,28 @@ impl Reactor {
         }
         self.note(started, || "reading the doors".into());
         let steps = self.steps(started);
-        let flushing = Instant::now();
-        self.doors.flush(clock::mono());
+        self.finish(steps);
+        self.end_turn(started.elapsed(), cpu, steps);
+        Ok(())
+    }
+
+    /// What a turn ends with: full buffers, the tape, and whoever looks on.
+    fn finish(&mut self, steps: usize) {
+        let (started, now) = (Instant::now(), clock::mono());
+        self.doors.flush(now);
+        self.note(started, || "writing out".into());
         for job in self.taped.recorder.as_mut().map(Recorder::jobs).unwrap_or_default() {
+            let started = Instant::now();
             self.doors.help(Job::Tape(job), now);
+            self.note(started, || "starting a helper".into());
         }
         if steps > 0
             && let Some(watcher) = &mut self.watcher
         {
+            let started = Instant::now();
             watcher(self.taped.core(), self.clock.now());
+            self.note(started, || "showing the table".into());
         }
-        self.note(flushing, || "writing out".into());
-        self.end_turn(started.elapsed(), steps);
-        Ok(())
     }
 
     /// Steps through what has come, and then through the time that has passed.
@@ -234,12 +244,16 @@ impl Reactor {
         }
     }
 
-    fn end_turn(&mut self, took: Duration, steps: usize) {
+    fn end_turn(&mut self, took: Duration, cpu: Duration, steps: usize) {
         self.turns.add(took);
         if took > LONG_TURN {
+            let worked = clock::cpu().saturating_sub(cpu).as_millis();
             let (ms, part) = (took.as_millis(), self.slowest.took.as_millis());
             let what = &self.slowest.what;
-            log::warn!("A turn of the loop took {ms} ms for {steps} steps, {part} ms of it {what}");
+            log::warn!(
+                "A turn of the loop took {ms} ms ({worked} ms of CPU) for {steps} steps; \
+                 {part} ms of it: {what}"
+            );
         }
     }
 }
