@@ -1,45 +1,43 @@
 //! The command line: one file a subcommand.
 
+pub mod flags;
+mod kubelet;
 mod node;
 mod replay;
 mod run;
 mod table;
 mod tape;
 
-pub mod flags;
-
+use crate::shell::tape::BUILD;
+use flags::KUBERNETES_VERSION;
 use std::ffi::OsString;
+use std::path::Path;
 
 const HELP: &str = "\
 Steplet is a Kubernetes node agent on one thread, whose runs can be replayed.
 
   steplet run FILE...     run pods on this machine until Ctrl-C; needs containerd or CRI-O
+  steplet kubelet FLAG... be this machine's node agent, with the kubelet's flags and configuration
   steplet replay TAPE     have a recorded run again, and compare every step
   steplet tape show TAPE  look into a recorded run; also: tape stat, tape edit
   steplet version         say what this is
   steplet help COMMAND    more about a command
+
+Called by the name kubelet, or with a flag as the first word, it is that agent too.
 
 Try it:  steplet run fixtures/manifests/hello.yaml
 ";
 
 /// Runs the command line. Returns the exit status.
 pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
-    let mut args = args.skip(1);
-    let Some(first) = args.next() else {
-        eprint!("{HELP}");
-        return 2;
-    };
-    let result = match first.to_str() {
-        Some("run") => run::main(args),
-        Some("replay") => Ok(replay::main(args)),
-        Some("tape") => Ok(tape::main(args)),
-        Some("helper") => Ok(helper(args)),
-        Some("version" | "--version") => {
-            println!("steplet {}", crate::shell::tape::BUILD);
-            Ok(0)
+    let args: Vec<OsString> = args.collect();
+    let result = match args.split_first() {
+        Some((name, flags)) if is_kubelet(name) => kubelet::main(flags.to_vec()),
+        Some((_, args)) if !args.is_empty() => command(args),
+        _ => {
+            eprint!("{HELP}");
+            return 2;
         }
-        Some("help" | "--help" | "-h") => Ok(help(args.next())),
-        _ => Err(format!("there is no command {}; see `steplet help`", first.display())),
     };
     result.unwrap_or_else(|message| {
         eprintln!("steplet: {message}");
@@ -47,14 +45,37 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
     })
 }
 
+fn is_kubelet(name: &OsString) -> bool {
+    Path::new(name).file_name().is_some_and(|name| name == "kubelet")
+}
+
+fn command(all: &[OsString]) -> Result<i32, String> {
+    let mut args = all.to_vec().into_iter();
+    let first = args.next().unwrap_or_default();
+    match first.to_str() {
+        Some("run") => run::main(args),
+        Some("kubelet") => kubelet::main(args),
+        Some("replay") => Ok(replay::main(args)),
+        Some("tape") => Ok(tape::main(args)),
+        Some("helper") => Ok(helper(args)),
+        Some("version") => {
+            println!("steplet {BUILD}, in place of a kubelet of Kubernetes {KUBERNETES_VERSION}");
+            Ok(0)
+        }
+        Some("help" | "--help" | "-h") => Ok(help(args.next())),
+        Some(flag) if flag.starts_with('-') => kubelet::main(all.to_vec()),
+        _ => Err(format!("there is no command {}; see `steplet help`", first.display())),
+    }
+}
+
 fn help(about: Option<OsString>) -> i32 {
-    let text = match about.as_ref().and_then(|about| about.to_str()) {
-        Some("run") => run::HELP,
-        Some("replay") => replay::HELP,
-        Some("tape") => tape::HELP,
-        _ => HELP,
-    };
-    print!("{text}");
+    match about.as_ref().and_then(|about| about.to_str()) {
+        Some("run") => print!("{}", run::HELP),
+        Some("kubelet") => print!("{}", flags::help()),
+        Some("replay") => print!("{}", replay::HELP),
+        Some("tape") => print!("{}", tape::HELP),
+        _ => print!("{HELP}"),
+    }
     0
 }
 

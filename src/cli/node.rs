@@ -5,6 +5,7 @@ use crate::shell::crash;
 use crate::shell::doors::{Outside, make_dirs};
 use crate::shell::reactor::{Reactor, Watcher};
 use crate::shell::vault::Vault;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use steplet_core::event::Boot;
@@ -17,8 +18,8 @@ pub struct Node {
     /// Sockets of the container runtime.
     pub runtime: PathBuf,
     pub images: PathBuf,
-    /// Overrides the addresses found (`--node-ip`); empty: those found.
-    pub node_ips: Vec<String>,
+    /// `--node-ip`
+    pub node_ip: String,
     /// Where to record the run, and how much to keep.
     pub tape: Option<(PathBuf, u64)>,
     pub vault: Vault,
@@ -37,9 +38,7 @@ impl Node {
             make_dirs(&dir, mode).map_err(|fault| fault.message)?;
         }
         let mut machine = boot::machine();
-        if !self.node_ips.is_empty() {
-            machine.host_ips = self.node_ips;
-        }
+        machine.host_ips = host_ips(&self.node_ip, machine.host_ips)?;
         let crashes = root.join("crashes");
         let set_aside = crash::set_aside(&crashes);
         for aside in &set_aside {
@@ -69,6 +68,27 @@ impl Node {
         let boot = Boot { seed, settings: self.settings, machine, set_aside };
         reactor.run(boot).map_err(loop_error)
     }
+}
+
+/// What `--node-ip` makes of the addresses found: nothing, a choice of the family that comes first, or others.
+fn host_ips(node_ip: &str, mut found: Vec<String>) -> Result<Vec<String>, String> {
+    let is_v6 = |ip: &String| ip.contains(':');
+    match node_ip {
+        "" => return Ok(found),
+        "0.0.0.0" => found.sort_by_key(is_v6),
+        "::" => found.sort_by_key(|ip| !is_v6(ip)),
+        list => {
+            let wrong = |why: &str| format!("--node-ip {list}: {why}");
+            let ips: Result<Vec<IpAddr>, _> = list.split(',').map(|ip| ip.trim().parse()).collect();
+            let ips = ips.map_err(|_| wrong("this is no address"))?;
+            let twice = ips.len() == 2 && ips[0].is_ipv4() == ips[1].is_ipv4();
+            if ips.len() > 2 || twice {
+                return Err(wrong("at most one address of each family is wanted"));
+            }
+            found = ips.iter().map(IpAddr::to_string).collect();
+        }
+    }
+    Ok(found)
 }
 
 /// The locks of a node, held until it ends.
@@ -103,5 +123,26 @@ fn lock_runtime(socket: &Path) -> Result<Option<boot::Lock>, String> {
             log::warn!("Cannot see whether another agent drives {}: {error}", socket.display());
             Ok(None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_the_node() {
+        let check = |flag, want: Option<&[&str]>| {
+            let found = vec!["10.0.0.1".to_owned(), "2001:db8::1".to_owned()];
+            let want = want.map(|want| want.iter().map(|ip| (*ip).to_owned()).collect());
+            assert_eq!(host_ips(flag, found).ok(), want, "{flag}");
+        };
+        check("", Some(&["10.0.0.1", "2001:db8::1"]));
+        check("::", Some(&["2001:db8::1", "10.0.0.1"]));
+        check("0.0.0.0", Some(&["10.0.0.1", "2001:db8::1"]));
+        check("192.0.2.7", Some(&["192.0.2.7"]));
+        check("192.0.2.7,2001:db8::7", Some(&["192.0.2.7", "2001:db8::7"]));
+        check("192.0.2.7,192.0.2.8", None);
+        check("node1", None);
     }
 }

@@ -90,7 +90,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
         settings: settings(&root, &manifests)?,
         images: runtime.clone(),
         runtime,
-        node_ips: Vec::new(),
+        node_ip: String::new(),
         tape: Some((tape_dir, options.tape_max.unwrap_or(64 << 20))),
         vault: Vault::default(),
         watcher: Some(Box::new(move |core, now| table.show(core, now))),
@@ -227,8 +227,7 @@ fn is_hidden(path: &Path) -> bool {
 }
 
 fn settings(root: &Path, manifests: &Path) -> Result<Settings, String> {
-    let hostname = nix::unistd::gethostname().map_err(|errno| format!("no host name: {errno}"))?;
-    let hostname = hostname.to_string_lossy().into_owned();
+    let hostname = boot::hostname()?;
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
         None => Err(format!("{} is not UTF-8", path.display())),

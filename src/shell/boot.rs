@@ -7,7 +7,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::utsname::uname;
-use nix::unistd::{SysconfVar, sysconf};
+use nix::unistd::{SysconfVar, gethostname, sysconf};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr};
@@ -118,6 +118,12 @@ fn raise_open_files(wanted: u64) -> nix::Result<()> {
     })
 }
 
+/// The operating system's name of this host. Errors: a sentence for people.
+pub fn hostname() -> Result<String, String> {
+    let name = gethostname().map_err(|errno| format!("this host has no name: {errno}"))?;
+    Ok(name.to_string_lossy().trim().to_owned())
+}
+
 /// The path of a unix socket as `containerRuntimeEndpoint` names it. Errors: a sentence for people.
 pub fn socket_path(endpoint: &str) -> Result<PathBuf, String> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
@@ -148,7 +154,8 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-fn cpus() -> u32 {
+/// Processors that are online.
+pub fn cpus() -> u32 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1)
 }

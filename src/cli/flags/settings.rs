@@ -421,13 +421,13 @@ mod tests {
         let settings =
             with_file("imageMinimumGCAge: 1h\nmaxPods: 5\nfailCgroupV1: true\n").unwrap();
         assert_eq!(settings.warnings, ["set but without effect yet: imageMinimumGCAge"]);
-        let args = ["--max-pods=5", "--port=10251", "--node-ip=::", "--lock-file=/l"];
+        let args = ["--max-pods=5", "--port=10251", "--node-labels=a=b", "--lock-file=/l"];
         let settings = run(&args, &[], false).unwrap();
         assert_eq!(
             settings.warnings,
             [
                 "deprecated flags, better set in the file of --config: --max-pods, --port",
-                "set but without effect yet: --lock-file, --node-ip",
+                "set but without effect yet: --lock-file, --node-labels",
             ]
         );
         assert_eq!(run(&[], &[], false).unwrap().warnings, Vec::<String>::new());

@@ -197,13 +197,13 @@ pub(super) static FLAGS: &[Flag] = &[
         To::Text(|f| &mut f.hostname_override),
         "name of the node, instead of the host's name in lower case",
     ),
-    not_yet(flag(
+    flag(
         "node-ip",
         Text,
         Group::Node,
         To::Text(|f| &mut f.node_ip),
         "address of the node, or one of each family; :: prefers IPv6",
-    )),
+    ),
     not_yet(flag(
         "node-labels",
         Map,

@@ -1,0 +1,230 @@
+//! `steplet kubelet`: the node agent with the kubelet's command line.
+
+use super::flags::{self, Asked, Disk, KUBERNETES_VERSION, Problem};
+use super::node::{self, Node};
+use crate::shell::doors::Kernel;
+use crate::shell::vault::Vault;
+use crate::shell::{boot, log};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use steplet_api::config::{GoDuration, KubeletConfiguration, Machine};
+use steplet_api::quantity::Quantity;
+use steplet_core::settings::Settings;
+use steplet_core::time::Span;
+
+/// Returns the exit status. Errors: what to tell people.
+pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Result<i32, String> {
+    let line = flags::parse(args).map_err(|problems| all(&problems))?;
+    match line.asked {
+        Some(Asked::Help) => {
+            print!("{}", flags::help());
+            return Ok(0);
+        }
+        Some(Asked::Version) => {
+            println!("Kubernetes {KUBERNETES_VERSION}");
+            return Ok(0);
+        }
+        None => {}
+    }
+    let cgroup_version = Kernel::new().version();
+    let machine = Machine { cgroup_v1: cgroup_version == 1 };
+    let told = flags::settings(&line, &Disk, machine).map_err(|problems| all(&problems))?;
+    let config = &told.config;
+    let json = config.logging.format == "json";
+    let format = if json { log::Format::Json } else { log::Format::Text };
+    log::start(format, Some(config.logging.verbosity));
+    refuse(&told, cgroup_version)?;
+
+    let runtime = boot::socket_path(&config.container_runtime_endpoint)?;
+    let images = match config.image_service_endpoint.as_str() {
+        "" => runtime.clone(),
+        endpoint => boot::socket_path(endpoint)?,
+    };
+    let held = node::hold(Path::new(&told.flags.root_dir), &runtime)?;
+    if !told.warnings.is_empty() {
+        // One message, so that it is read once and as a whole.
+        ::log::warn!("{}", told.warnings.join("; "));
+    }
+    boot::raise_limits(config.max_open_files.cast_unsigned(), config.oom_score_adj);
+    let mut vault = Vault::default();
+    let tape_dir = PathBuf::from(&told.flags.tape_dir);
+    Node {
+        settings: settings(&told, &mut vault)?,
+        held,
+        runtime,
+        images,
+        node_ip: told.flags.node_ip.clone(),
+        tape: (told.flags.tape_max > 0).then_some((tape_dir, told.flags.tape_max)),
+        vault,
+        watcher: None,
+        stop_after: None,
+    }
+    .run()
+}
+
+fn all(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    lines.join("\nsteplet: ")
+}
+
+/// What upstream does not start with, each with the way out.
+fn refuse(told: &flags::Settings, cgroup_version: u8) -> Result<(), String> {
+    if !told.flags.kubeconfig.is_empty() || !told.flags.bootstrap_kubeconfig.is_empty() {
+        return Err("--kubeconfig: this version does not speak to an API server yet. Without that flag it runs \
+             alone, with the pods of --pod-manifest-path (staticPodPath) and --manifest-url (staticPodURL)"
+            .into());
+    }
+    if told.config.fail_swap_on && boot::swap_is_on() {
+        return Err("swap is on, and failSwapOn forbids that: turn it off (swapoff -a), or set failSwapOn: false \
+             (--fail-swap-on=false)"
+            .into());
+    }
+    match cgroup_version {
+        0 => Err("no cgroup filesystem is mounted: mount one at /sys/fs/cgroup".into()),
+        1 if told.config.fail_cgroup_v1 => Err(
+            "this machine uses cgroup v1, and failCgroupV1 forbids that: boot it with cgroup v2 \
+             (systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false"
+                .into(),
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, String> {
+    let config = &told.config;
+    let hostname = boot::hostname()?;
+    let node_name = match told.flags.hostname_override.as_str() {
+        "" => hostname.as_str(),
+        name => name,
+    };
+    let node_name = node_name.trim().to_lowercase();
+    let single = config.single_process_oom_kill.unwrap_or(Kernel::new().version() == 1);
+    let crash_loop = config.crash_loop_back_off.max_container_restart_period;
+    let anonymous = config.authentication.anonymous.enabled;
+    Ok(Settings {
+        node_name,
+        hostname,
+        root_dir: told.flags.root_dir.clone(),
+        pod_logs_dir: config.pod_logs_dir.clone(),
+        container_links_dir: "/var/log/containers".into(),
+        static_pod_path: config.static_pod_path.clone(),
+        static_pod_url: config.static_pod_url.clone(),
+        static_pod_url_headers: headers(config, vault),
+        file_check: span(config.file_check_frequency),
+        http_check: span(config.http_check_frequency),
+        sync_frequency: span(config.sync_frequency),
+        runtime_request_timeout: span(config.runtime_request_timeout),
+        max_pods: max_pods(config, boot::cpus()),
+        pod_pids_limit: config.pod_pids_limit,
+        cluster_dns: config.cluster_dns.clone(),
+        cluster_domain: config.cluster_domain.clone(),
+        resolv_conf: config.resolv_conf.clone(),
+        cgroup_root: config.cgroup_root.trim_matches('/').to_owned(),
+        cgroups_per_qos: config.cgroups_per_qos,
+        enforce_pods: config.enforce_node_allocatable.iter().any(|key| key == "pods"),
+        reserved_cpu_milli: reserved(config, "cpu", Quantity::milli_value),
+        reserved_memory_bytes: reserved(config, "memory", Quantity::value),
+        reserved_pids: reserved(config, "pid", Quantity::value),
+        cpu_cfs_quota: config.cpu_cfs_quota,
+        cpu_cfs_period_us: span(config.cpu_cfs_quota_period).0 / 1_000,
+        seccomp_default: told.seccomp_default(),
+        single_process_oom_kill: single,
+        serialize_image_pulls: config.serialize_image_pulls,
+        max_parallel_image_pulls: natural(config.max_parallel_image_pulls.unwrap_or(0)),
+        registry_qps: natural(config.registry_pull_qps),
+        registry_burst: natural(config.registry_burst),
+        crash_loop_max: crash_loop.map_or(Span::from_secs(300), span),
+        allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
+        debugging_handlers: config.enable_debugging_handlers,
+        serve_everybody: config.authorization.mode == "AlwaysAllow" && anonymous,
+        stop_pods_on_exit: false,
+        configz: masked(config).to_json().into(),
+    })
+}
+
+/// The configuration as it may be shown. The headers of a URL often hold a password.
+fn masked(config: &KubeletConfiguration) -> KubeletConfiguration {
+    let mut shown = config.clone();
+    for values in shown.static_pod_url_header.values_mut() {
+        values.fill("<masked>".into());
+    }
+    shown
+}
+
+/// The core sees seals in place of the values.
+fn headers(config: &KubeletConfiguration, vault: &mut Vault) -> Vec<(String, String)> {
+    let all = config.static_pod_url_header.iter();
+    all.flat_map(|(name, values)| values.iter().map(move |value| (name, value)))
+        .map(|(name, value)| (name.clone(), vault.seal(value)))
+        .collect()
+}
+
+fn max_pods(config: &KubeletConfiguration, cpus: u32) -> u32 {
+    match natural(config.pods_per_core) {
+        0 => natural(config.max_pods),
+        per_core => natural(config.max_pods).min(per_core.saturating_mul(cpus)),
+    }
+}
+
+fn reserved(config: &KubeletConfiguration, resource: &str, measure: fn(&Quantity) -> i64) -> u64 {
+    let maps = [&config.kube_reserved, &config.system_reserved];
+    let texts = maps.into_iter().filter_map(|map| map.get(resource));
+    // They were checked: what cannot be read is not there.
+    let amounts = texts.filter_map(|text| Quantity::parse(text).ok()).map(|q| measure(&q));
+    amounts.filter_map(|amount| u64::try_from(amount).ok()).fold(0, u64::saturating_add)
+}
+
+fn span(duration: GoDuration) -> Span {
+    Span(u64::try_from(duration.ns).unwrap_or_default())
+}
+
+fn natural(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(json: &str) -> KubeletConfiguration {
+        let head =
+            r#"{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","#;
+        let (config, problems) = KubeletConfiguration::from_file(
+            format!("{head}{json}}}").as_bytes(),
+            &Default::default(),
+        );
+        assert!(problems.is_empty(), "{problems:?}");
+        config
+    }
+
+    #[test]
+    fn limits_of_pods() {
+        let check = |json, cpus, want| assert_eq!(max_pods(&config(json), cpus), want, "{json}");
+        check(r#""maxPods":50"#, 4, 50);
+        check(r#""maxPods":50,"podsPerCore":10"#, 4, 40);
+        check(r#""maxPods":50,"podsPerCore":20"#, 4, 50);
+    }
+
+    #[test]
+    fn reserved_amounts_are_added_up() {
+        let config = config(
+            r#""kubeReserved":{"cpu":"100m","memory":"1Gi"},"systemReserved":{"cpu":"1","pid":"100"}"#,
+        );
+        assert_eq!(reserved(&config, "cpu", Quantity::milli_value), 1100);
+        assert_eq!(reserved(&config, "memory", Quantity::value), 1 << 30);
+        assert_eq!(reserved(&config, "pid", Quantity::value), 100);
+    }
+
+    #[test]
+    fn secrets_of_the_url_are_sealed_and_masked() {
+        let config = config(r#""staticPodURLHeader":{"Authorization":["Bearer s3cret"]}"#);
+        let mut vault = Vault::default();
+        let headers = headers(&config, &mut vault);
+        let [(name, value)] = &headers[..] else { panic!("{headers:?}") };
+        assert_eq!(name, "Authorization");
+        assert!(!value.contains("s3cret"));
+        assert_eq!(vault.open(value), "Bearer s3cret");
+        let shown = masked(&config).to_json();
+        assert!(!shown.contains("s3cret") && shown.contains("<masked>"), "{shown}");
+    }
+}
