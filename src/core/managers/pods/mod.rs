@@ -1,7 +1,6 @@
 //! The pods of this node: where they come from, what the runtime shows of them, how each lives and ends.
 
 pub mod admit;
-pub mod crashes;
 pub mod housekeeping;
 pub mod plan;
 pub mod pleg;

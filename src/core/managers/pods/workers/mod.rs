@@ -15,30 +15,31 @@
 //!                      └── Removing ◄── configured anew under the same UID: what the last life left goes first
 //! ```
 
+pub mod crashes;
+mod worker;
+
 use super::admit;
-use super::crashes::Crashes;
 use super::plan::{self, Marks, Plan, Step};
-use super::policy;
 use super::status::DEADLINE_MESSAGE;
 use super::view::{ContainerState, PodView};
+pub use worker::{Ending, Phase, Reason, Why, Worker};
+use worker::{GRACE_LEAST, deadline_at, finished_otherwise};
+
 use crate::cx::Cx;
 use crate::effect::Effect;
-use crate::event::PodReady;
 use crate::facts::Facts;
 use crate::ids::PodUid;
 use crate::managers::containers::hash;
 use crate::note::{Note, PodNote, Said, StepDone, StepError, StepNote};
 use crate::planted::planted;
 use crate::rng::Rng;
-use crate::time::{Mono, Now, Span, Wall};
-use alloc::boxed::Box;
+use crate::time::{Mono, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
-use steplet_api::container::Container;
 use steplet_api::pod::Pod;
 
 /// After an error (contract 5.3): 10 s, stretched by up to half.
@@ -47,11 +48,6 @@ const RETRY: Span = Span::from_secs(10);
 const RETRY_CLEANING: Span = Span::from_secs(1);
 /// While the network is not ready.
 const RETRY_NETWORK: Span = Span::from_secs(1);
-/// The default of `terminationGracePeriodSeconds`.
-const GRACE_DEFAULT: i64 = 30;
-/// The runtime gets no shorter grace (contract 5.6).
-const GRACE_LEAST: i64 = 2;
-
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Workers {
     rng: Rng,
@@ -89,138 +85,6 @@ impl WorkersFacts {
 
     pub fn all(&self) -> &BTreeMap<PodUid, Worker> {
         &self.workers
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Worker {
-    pod: Arc<Pod>,
-    /// The runtime has it, no source does: the spec is unknown.
-    orphan: bool,
-    phase: Phase,
-    /// A step is out.
-    busy: bool,
-    /// Configured again while it was ending: begins anew afterwards.
-    again: Option<Arc<Pod>>,
-    /// What was found when the directories were made, in this life of the program.
-    setup: Option<PodReady>,
-    crashes: Crashes,
-    reasons: BTreeMap<Box<str>, Reason>,
-    /// `status.startTime`, and the same moment for activeDeadlineSeconds.
-    started: Wall,
-    since: Mono,
-    /// The event of a network that is not ready was said.
-    network_said: bool,
-    wake: Option<Mono>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Phase {
-    /// Dead containers and sandboxes of an earlier life of this UID are being removed.
-    Removing,
-    /// An earlier pod of the same name has to end first.
-    Waiting,
-    Syncing,
-    Terminating(Ending),
-    /// Nothing runs; volumes and cgroup go.
-    Cleaning(Ending),
-    /// Kept for its status while it is configured.
-    Ended(Ending),
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ending {
-    pub why: Why,
-    pub since: Mono,
-    pub grace_seconds: i64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Why {
-    /// Every container ended by itself.
-    Finished,
-    /// No source has it any more, or the program leaves and takes its pods with it.
-    Unconfigured,
-    /// The admission said no: reason and message.
-    Rejected(String, String),
-    /// activeDeadlineSeconds have passed.
-    DeadlineExceeded,
-}
-
-/// Why a container waits: contract.md 5.5.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reason {
-    pub reason: Box<str>,
-    pub message: String,
-}
-
-impl Worker {
-    fn new(pod: Arc<Pod>, orphan: bool, now: Now) -> Worker {
-        Worker {
-            pod,
-            orphan,
-            phase: Phase::Waiting,
-            busy: false,
-            again: None,
-            setup: None,
-            crashes: Crashes::default(),
-            reasons: BTreeMap::new(),
-            started: now.wall,
-            since: now.mono,
-            network_said: false,
-            wake: None,
-        }
-    }
-
-    pub fn pod(&self) -> &Arc<Pod> {
-        &self.pod
-    }
-
-    pub fn orphan(&self) -> bool {
-        self.orphan
-    }
-
-    pub fn phase(&self) -> &Phase {
-        &self.phase
-    }
-
-    /// Node files and log numbers found when the pod's directories were made.
-    pub fn setup(&self) -> Option<&PodReady> {
-        self.setup.as_ref()
-    }
-
-    pub fn reasons(&self) -> &BTreeMap<Box<str>, Reason> {
-        &self.reasons
-    }
-
-    /// `status.startTime`.
-    pub fn started(&self) -> Wall {
-        self.started
-    }
-
-    /// How it ends, once it does.
-    pub fn ending(&self) -> Option<&Ending> {
-        match &self.phase {
-            Phase::Removing | Phase::Waiting | Phase::Syncing => None,
-            Phase::Terminating(e) | Phase::Cleaning(e) | Phase::Ended(e) => Some(e),
-        }
-    }
-
-    /// `<name>_<namespace>`
-    fn full_name(&self) -> (&str, &str) {
-        (&self.pod.metadata.name, &self.pod.metadata.namespace)
-    }
-
-    fn grace_seconds(&self, view: Option<&PodView>) -> i64 {
-        // Of an orphan only the containers' annotations tell; upstream takes 1 s, but a running container that was
-        // not asked to stop by anybody deserves the grace it was started with.
-        let noted = || view?.containers.iter().find_map(|c| c.grace_seconds);
-        let grace = match self.orphan {
-            true => noted(),
-            false => self.pod.spec.termination_grace_period_seconds,
-        };
-        let grace = grace.unwrap_or(if self.orphan { 1 } else { GRACE_DEFAULT });
-        grace.max(GRACE_LEAST) * if planted(3) { 2 } else { 1 }
     }
 }
 
@@ -773,23 +637,6 @@ impl Workers {
             );
         }
     }
-}
-
-/// Whether all that is left of the pod has ended for good, but by another definition than its present one: an edit
-/// under a pinned UID that nobody saw being made.
-fn finished_otherwise(pod: &Pod, view: Option<&PodView>) -> bool {
-    let Some(view) = view.filter(|view| !view.alive()) else { return false };
-    let other = |c: &Container| {
-        let shown = view.container(&c.name);
-        shown.is_some_and(|s| !s.hash.is_empty() && *s.hash != *hash::hash_text(c))
-    };
-    policy::pod_finished(pod, view) && pod.spec.containers.iter().any(other)
-}
-
-/// When activeDeadlineSeconds will have passed.
-fn deadline_at(worker: &Worker) -> Option<Mono> {
-    let seconds = u64::try_from(worker.pod.spec.active_deadline_seconds?).ok()?;
-    Some(worker.since + Span::from_secs(seconds))
 }
 
 /// A duration as Go prints whole seconds: `10s`, `2m40s`, with a blank behind.

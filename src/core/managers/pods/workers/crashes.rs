@@ -3,8 +3,8 @@
 //! Upstream: doBackOff in pkg/kubelet/kuberuntime, flowcontrol.Backoff in client-go (v1.36); contract.md 5.5.
 //! All on the monotonic clock, from the moment an exit was seen: clock steps change nothing (B41).
 
-use super::view::{ContainerState, ContainerView, PodView};
 use crate::backoff::BackOff;
+use crate::managers::pods::view::{ContainerState, ContainerView, PodView};
 use crate::planted::planted;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;

@@ -1,0 +1,170 @@
+//! One worker: what is known of a pod, and where it is in its life.
+
+use super::crashes::Crashes;
+use crate::event::PodReady;
+use crate::managers::containers::hash;
+use crate::managers::pods::policy;
+use crate::managers::pods::view::PodView;
+use crate::planted::planted;
+use crate::time::{Mono, Now, Span, Wall};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use serde::{Deserialize, Serialize};
+use steplet_api::container::Container;
+use steplet_api::pod::Pod;
+
+/// The default of `terminationGracePeriodSeconds`.
+const GRACE_DEFAULT: i64 = 30;
+/// The runtime gets no shorter grace (contract 5.6).
+pub(super) const GRACE_LEAST: i64 = 2;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    pub(super) pod: Arc<Pod>,
+    /// The runtime has it, no source does: the spec is unknown.
+    pub(super) orphan: bool,
+    pub(super) phase: Phase,
+    /// A step is out.
+    pub(super) busy: bool,
+    /// Configured again while it was ending: begins anew afterwards.
+    pub(super) again: Option<Arc<Pod>>,
+    /// What was found when the directories were made, in this life of the program.
+    pub(super) setup: Option<PodReady>,
+    pub(super) crashes: Crashes,
+    pub(super) reasons: BTreeMap<Box<str>, Reason>,
+    /// `status.startTime`, and the same moment for activeDeadlineSeconds.
+    pub(super) started: Wall,
+    pub(super) since: Mono,
+    /// The event of a network that is not ready was said.
+    pub(super) network_said: bool,
+    pub(super) wake: Option<Mono>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Dead containers and sandboxes of an earlier life of this UID are being removed.
+    Removing,
+    /// An earlier pod of the same name has to end first.
+    Waiting,
+    Syncing,
+    Terminating(Ending),
+    /// Nothing runs; volumes and cgroup go.
+    Cleaning(Ending),
+    /// Kept for its status while it is configured.
+    Ended(Ending),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ending {
+    pub why: Why,
+    pub since: Mono,
+    pub grace_seconds: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Why {
+    /// Every container ended by itself.
+    Finished,
+    /// No source has it any more, or the program leaves and takes its pods with it.
+    Unconfigured,
+    /// The admission said no: reason and message.
+    Rejected(String, String),
+    /// activeDeadlineSeconds have passed.
+    DeadlineExceeded,
+}
+
+/// Why a container waits: contract.md 5.5.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reason {
+    pub reason: Box<str>,
+    pub message: String,
+}
+
+impl Worker {
+    pub(super) fn new(pod: Arc<Pod>, orphan: bool, now: Now) -> Worker {
+        Worker {
+            pod,
+            orphan,
+            phase: Phase::Waiting,
+            busy: false,
+            again: None,
+            setup: None,
+            crashes: Crashes::default(),
+            reasons: BTreeMap::new(),
+            started: now.wall,
+            since: now.mono,
+            network_said: false,
+            wake: None,
+        }
+    }
+
+    pub fn pod(&self) -> &Arc<Pod> {
+        &self.pod
+    }
+
+    pub fn orphan(&self) -> bool {
+        self.orphan
+    }
+
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Node files and log numbers found when the pod's directories were made.
+    pub fn setup(&self) -> Option<&PodReady> {
+        self.setup.as_ref()
+    }
+
+    pub fn reasons(&self) -> &BTreeMap<Box<str>, Reason> {
+        &self.reasons
+    }
+
+    /// `status.startTime`.
+    pub fn started(&self) -> Wall {
+        self.started
+    }
+
+    /// How it ends, once it does.
+    pub fn ending(&self) -> Option<&Ending> {
+        match &self.phase {
+            Phase::Removing | Phase::Waiting | Phase::Syncing => None,
+            Phase::Terminating(e) | Phase::Cleaning(e) | Phase::Ended(e) => Some(e),
+        }
+    }
+
+    /// `<name>_<namespace>`
+    pub(super) fn full_name(&self) -> (&str, &str) {
+        (&self.pod.metadata.name, &self.pod.metadata.namespace)
+    }
+
+    pub(super) fn grace_seconds(&self, view: Option<&PodView>) -> i64 {
+        // Of an orphan only the containers' annotations tell; upstream takes 1 s, but a running container that was
+        // not asked to stop by anybody deserves the grace it was started with.
+        let noted = || view?.containers.iter().find_map(|c| c.grace_seconds);
+        let grace = match self.orphan {
+            true => noted(),
+            false => self.pod.spec.termination_grace_period_seconds,
+        };
+        let grace = grace.unwrap_or(if self.orphan { 1 } else { GRACE_DEFAULT });
+        grace.max(GRACE_LEAST) * if planted(3) { 2 } else { 1 }
+    }
+}
+
+/// Whether all that is left of the pod has ended for good, but by another definition than its present one: an edit
+/// under a pinned UID that nobody saw being made.
+pub(super) fn finished_otherwise(pod: &Pod, view: Option<&PodView>) -> bool {
+    let Some(view) = view.filter(|view| !view.alive()) else { return false };
+    let other = |c: &Container| {
+        let shown = view.container(&c.name);
+        shown.is_some_and(|s| !s.hash.is_empty() && *s.hash != *hash::hash_text(c))
+    };
+    policy::pod_finished(pod, view) && pod.spec.containers.iter().any(other)
+}
+
+/// When activeDeadlineSeconds will have passed.
+pub(super) fn deadline_at(worker: &Worker) -> Option<Mono> {
+    let seconds = u64::try_from(worker.pod.spec.active_deadline_seconds?).ok()?;
+    Some(worker.since + Span::from_secs(seconds))
+}
