@@ -12,6 +12,9 @@ impl World {
     pub fn put_manifest(&mut self, name: &str, text: impl Into<Bytes>) {
         let text = text.into();
         self.disk.manifests.put(name, text.clone());
+        // The judges read JSON only.
+        let read = (self.disk.manifests.reader)(name, &text).content;
+        let text = read.map_or(text, |content| content.json);
         self.change(&Change::ManifestPut { name: name.to_owned(), text });
         self.path_changed();
     }
@@ -49,6 +52,13 @@ impl World {
 
     pub fn set_disk_read_only(&mut self, read_only: bool) {
         self.disk.read_only = read_only;
+    }
+
+    /// The runtime has this image already.
+    pub fn load_image(&mut self, image: &str) {
+        let mut out = Out::default();
+        self.runtime.load_image(image, &mut out);
+        self.take(out);
     }
 
     pub fn set_network_down(&mut self, down: bool) {

@@ -13,6 +13,7 @@ pub mod ledger;
 mod levers;
 pub mod manifest;
 pub mod run;
+pub mod scene;
 pub mod setup;
 pub mod trace;
 pub mod transcript;

@@ -166,21 +166,24 @@ impl World {
 
     /// Lets time pass until `end`.
     pub fn run_until(&mut self, end: At) {
-        loop {
-            let due = self.agenda.next_at();
-            let tick = self.tick_at().filter(|tick| due.is_none_or(|due| *tick <= due));
-            let Some(next) = tick.or(due).filter(|next| *next <= end) else { break };
-            self.guard_spin(next);
-            self.clock.advance(next);
-            if tick.is_some() {
-                self.late =
-                    if self.setup.swift { Span::ZERO } else { Span(self.dice.below(300_000)) };
-                self.step(Event::Tick);
-            } else if let Some((_, due)) = self.agenda.pop() {
-                self.happen(due);
-            }
-        }
+        while self.run_one(end) {}
         self.clock.advance(end);
+    }
+
+    /// Lets the next thing happen, if it does until `end`.
+    pub fn run_one(&mut self, end: At) -> bool {
+        let due = self.agenda.next_at();
+        let tick = self.tick_at().filter(|tick| due.is_none_or(|due| *tick <= due));
+        let Some(next) = tick.or(due).filter(|next| *next <= end) else { return false };
+        self.guard_spin(next);
+        self.clock.advance(next);
+        if tick.is_some() {
+            self.late = if self.setup.swift { Span::ZERO } else { Span(self.dice.below(300_000)) };
+            self.step(Event::Tick);
+        } else if let Some((_, due)) = self.agenda.pop() {
+            self.happen(due);
+        }
+        true
     }
 
     pub fn run_for(&mut self, span: Span) {
@@ -311,8 +314,10 @@ impl World {
         });
         self.started_at = self.clock.at();
         self.show(&Seen::Started);
+        // A scene keeps its times when the world draws more or fewer numbers than it did.
+        let seed = if self.setup.swift { self.setup.seed } else { self.dice.draw() };
         let boot = Boot {
-            seed: self.dice.draw(),
+            seed,
             settings: self.setup.settings.clone(),
             machine: self.setup.machine.clone(),
             set_aside: Vec::new(),
@@ -346,17 +351,20 @@ impl World {
         }
     }
 
-    /// Asks one of the agent's HTTP endpoints; the reply comes into `replies`.
+    /// Asks one of the agent's HTTP endpoints (`/pods`, with a query or without); the reply comes into `replies`.
     pub fn request(&mut self, listener: Listener, path: &str) -> Option<RequestId> {
         self.agent.as_ref()?;
         self.requests += 1;
         let id = RequestId(self.requests);
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         self.step(Event::Request(Box::new(Request {
             id,
             listener,
             method: "GET".into(),
             path: path.into(),
-            query: Vec::new(),
+            query: pairs.map(|(key, value)| (key.into(), value.into())).collect(),
             loopback: true,
         })));
         Some(id)

@@ -1,11 +1,15 @@
-//! The manifest directory and the manifest URL. Text here is JSON, which is YAML too.
+//! The manifest directory and the manifest URL. Text here is JSON, which is YAML too; a scene brings its own reader.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use steplet_core::event::{Item, Manifest, ManifestError, ManifestJson};
 
-#[derive(Debug, Default)]
+/// How a manifest's name and text become what the door hands on.
+pub type Reader = fn(&str, &[u8]) -> Manifest;
+
+#[derive(Debug)]
 pub struct Manifests {
+    pub reader: Reader,
     files: BTreeMap<String, Bytes>,
     /// The directory itself is missing.
     pub missing: bool,
@@ -14,6 +18,19 @@ pub struct Manifests {
     /// What the URL serves; None refuses the connection.
     pub url: Option<Bytes>,
     fetched: Option<u64>,
+}
+
+impl Default for Manifests {
+    fn default() -> Manifests {
+        Manifests {
+            reader: parse,
+            files: BTreeMap::new(),
+            missing: false,
+            read: BTreeMap::new(),
+            url: None,
+            fetched: None,
+        }
+    }
 }
 
 /// What a manifest's text says, as the door hands it on.
@@ -61,7 +78,7 @@ impl Manifests {
             let text = &self.files[name];
             let digest = digest(text);
             if self.read.insert(name.clone(), digest) != Some(digest) {
-                items.push(Item::Manifest(Box::new(parse(name, text))));
+                items.push(Item::Manifest(Box::new((self.reader)(name, text))));
             }
         }
         let names: Vec<String> = self.files.keys().filter(visible).cloned().collect();
@@ -76,7 +93,7 @@ impl Manifests {
         if self.fetched.replace(digest) == Some(digest) {
             return Ok(None);
         }
-        Ok(Some(parse(url, &text)))
+        Ok(Some((self.reader)(url, &text)))
     }
 
     /// The agent has died, and with it what its doors remembered.

@@ -22,6 +22,23 @@ pub struct Weather {
     pub overrun_by: Span,
     /// PullImage fails.
     pub pulls_fail: bool,
+    /// What becomes of the calls that a scene means; the first rule that fits decides.
+    pub rules: Vec<Rule>,
+}
+
+/// What becomes of all calls of a method whose bytes contain one of these parts (none: of all).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub method: String,
+    pub parts: Vec<Vec<u8>>,
+    pub fate: Fate,
+}
+
+impl Rule {
+    fn fits(&self, method: &str, body: &[u8]) -> bool {
+        self.method == method
+            && (self.parts.is_empty() || self.parts.iter().any(|part| contains(body, part)))
+    }
 }
 
 /// What becomes of one call.
@@ -76,6 +93,9 @@ impl Weather {
             && contains(&rpc.body, part)
         {
             return (Fate::Hangs, Struck::Hang);
+        }
+        if let Some(rule) = self.rules.iter().find(|rule| rule.fits(method, &rpc.body)) {
+            return (rule.fate.clone(), Struck::Nothing);
         }
         if self.pulls_fail && method == "PullImage" {
             let message = "failed to pull image: dial tcp: lookup registry: no such host";

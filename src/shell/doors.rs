@@ -4,7 +4,7 @@ mod disk;
 mod fetch;
 mod helper;
 mod kernel;
-mod manifests;
+pub mod manifests;
 mod pod_dirs;
 mod remove;
 mod rpc;

@@ -1,7 +1,7 @@
 //! Images by reference. Every image can be pulled unless its repository begins with `missing/`.
 
-use super::Out;
 use super::answers::error;
+use super::{Out, Runtime};
 use crate::trace::Fact;
 use std::collections::BTreeMap;
 use steplet_api::cri;
@@ -41,6 +41,14 @@ fn digest(text: &str) -> String {
         out.push_str(&format!("{hash:016x}"));
     }
     out
+}
+
+impl Runtime {
+    /// Somebody brings an image without being asked.
+    pub fn load_image(&mut self, reference: &str, out: &mut Out) {
+        // There is nothing to load of an image that does not exist.
+        let _ = self.images.pull(reference, out);
+    }
 }
 
 impl Images {

@@ -1,0 +1,83 @@
+//! The node of a scene, before anything happens: `node KEY VALUE`, with the names of KubeletConfiguration where
+//! there is one.
+
+use super::script::{Cue, Mistake, moment};
+use super::stage::Stage;
+use crate::doors::runtime::{Flavour, Pace};
+use crate::setup::Setup;
+use steplet_api::time::Time;
+use steplet_core::time::{Span, Wall};
+
+/// What a scene has when it says nothing: a new containerd, doors that answer at once.
+pub fn setup(cues: &[Cue]) -> Result<Setup, Mistake> {
+    let mut setup =
+        Setup { flavour: Flavour::New, swift: true, snapshot_every: 16, ..Setup::new(1) };
+    setup.settings.cluster_dns = vec!["10.96.0.10".into()];
+    setup.settings.cluster_domain = "cluster.local".into();
+    for cue in cues {
+        let words = cue.words();
+        set(&mut setup, &words).map_err(|what| Mistake { line: cue.line, what })?;
+    }
+    Ok(setup)
+}
+
+fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
+    let [key, value, ..] = words else { return Err("want `node KEY VALUE`".into()) };
+    let number = || value.parse::<u32>().map_err(|_| format!("{value:?} is no number"));
+    let settings = &mut setup.settings;
+    match *key {
+        "runtime" => {
+            setup.flavour = match *value {
+                "containerd-1.6" => Flavour::Old,
+                "containerd-2" => Flavour::New,
+                _ => return Err("want containerd-1.6 or containerd-2".into()),
+            }
+        }
+        "clock" => setup.wall = wall(value)?,
+        "seed" => setup.seed = number()?.into(),
+        "maxPods" => settings.max_pods = number()?,
+        "podPidsLimit" => settings.pod_pids_limit = number()?.into(),
+        "staticPodURL" => settings.static_pod_url = (*value).into(),
+        "staticPodPath" if *value == "none" => settings.static_pod_path = String::new(),
+        "fileCheckFrequency" => settings.file_check = span(value)?,
+        "syncFrequency" => settings.sync_frequency = span(value)?,
+        "runtimeRequestTimeout" => settings.runtime_request_timeout = span(value)?,
+        "crashLoopBackOff.maxContainerRestartPeriod" => settings.crash_loop_max = span(value)?,
+        "serializeImagePulls" => settings.serialize_image_pulls = *value == "true",
+        "allowedUnsafeSysctls" => {
+            settings.allowed_unsafe_sysctls = value.split(',').map(str::to_owned).collect();
+        }
+        // What the stage does when it is there.
+        "image" | "file" | "pace" => {}
+        _ => return Err(format!("the node has no {key:?}")),
+    }
+    Ok(())
+}
+
+/// What lies on the node already.
+pub fn furnish(stage: &mut Stage, cues: &[Cue]) -> Result<(), Mistake> {
+    for cue in cues {
+        let mistake = |what: &str| Mistake { line: cue.line, what: what.into() };
+        match cue.words().as_slice() {
+            ["image", image] => stage.world.load_image(image),
+            ["file", path] => stage.world.disk.write(path, b""),
+            ["pace", percent] => {
+                let percent = percent.strip_suffix('%').and_then(|text| text.parse().ok());
+                let percent = percent.ok_or_else(|| mistake("want `node pace 100%`"))?;
+                stage.world.runtime.set_pace(Pace(percent));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+pub fn span(text: &str) -> Result<Span, String> {
+    moment(text).ok_or_else(|| format!("{text:?} is no time such as 1m30s"))
+}
+
+/// `2026-11-30T12:00:00Z`
+pub fn wall(text: &str) -> Result<Wall, String> {
+    let time = Time::parse(text).and_then(|time| time.ns());
+    time.map(Wall).ok_or_else(|| format!("{text:?} is no time such as 2026-11-30T12:00:00Z"))
+}
