@@ -162,7 +162,7 @@ fn a_tape_shows_a_line_a_step() {
         "runs       1",
         "segments   1, 0 of them",
         "steps      40, from 0 to 39",
-        "input",
+        "stamp",
         "Request",
     ] {
         assert!(said.out.contains(want), "{want}: {}", said.out);

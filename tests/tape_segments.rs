@@ -192,6 +192,7 @@ fn runs_share_a_directory_within_its_bound() {
                 assert!(total() <= SMALL, "{} bytes", total());
             }
         }
+        stream.helpers();
     }
     assert!(dir.files().len() >= 8, "{:?}", dir.files());
     let seen = replay(&dir.0).unwrap();

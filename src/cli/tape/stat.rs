@@ -40,7 +40,7 @@ struct Totals {
     span: Span,
     missing: u64,
     builds: BTreeSet<String>,
-    frames: BTreeMap<&'static str, Tally>,
+    parts: BTreeMap<&'static str, Tally>,
     events: BTreeMap<String, Tally>,
     effects: BTreeMap<String, Tally>,
 }
@@ -88,7 +88,7 @@ impl Totals {
         self.segments += 1;
         self.file_bytes += segment.file_bytes;
         self.builds.insert(segment.header.build.clone());
-        self.frame("snapshot", segment.snapshot.len());
+        self.part("snapshot", segment.snapshot.len());
         let mut calls = Calls::before(&segment.header);
         let mut before: Option<Mono> = None;
         while let Some(step) = segment.next_step() {
@@ -107,7 +107,9 @@ impl Totals {
         self.steps += 1;
         self.first_step.get_or_insert(step.number);
         self.last_step = step.number;
-        self.frame("input", step.cost);
+        self.part("event", step.cost);
+        // Time and chain, with their tag.
+        self.part("stamp", 9);
         let event: Option<Event> = postcard::from_bytes(&step.event).ok();
         let kind = match &event {
             Some(event) => event_kind(event, &calls.of(event)),
@@ -118,12 +120,12 @@ impl Totals {
             calls.answered(event);
         }
         let Some(ended) = &step.ended else { return };
-        self.frame("effects", ended.cost);
         if ended.check.is_some() {
             // Two hashes with their tags and lengths.
-            self.frame("check", 68);
+            self.part("check", 68);
         }
         for taped in &ended.effects {
+            self.part("effect", taped.cost);
             let effect: Option<Effect> = postcard::from_bytes(&taped.bytes).ok();
             let kind = effect.as_ref().map_or("of another build".into(), effect_kind);
             self.effects.entry(kind).or_default().add(taped.cost);
@@ -131,8 +133,8 @@ impl Totals {
         }
     }
 
-    fn frame(&mut self, kind: &'static str, bytes: usize) {
-        self.frames.entry(kind).or_default().add(bytes);
+    fn part(&mut self, kind: &'static str, bytes: usize) {
+        self.parts.entry(kind).or_default().add(bytes);
     }
 }
 
@@ -155,7 +157,7 @@ fn print(totals: &Totals, path: &Path, out: &mut impl Write) -> io::Result<()> {
         write!(out, "; compressed to one {}.{}th", tenths / 10, tenths % 10)?;
     }
     writeln!(out)?;
-    table(out, "frames", totals.frames.iter().map(|(kind, tally)| (*kind, *tally)))?;
+    table(out, "parts", totals.parts.iter().map(|(kind, tally)| (*kind, *tally)))?;
     table(out, "events", totals.events.iter().map(|(kind, tally)| (kind.as_str(), *tally)))?;
     table(out, "effects", totals.effects.iter().map(|(kind, tally)| (kind.as_str(), *tally)))
 }

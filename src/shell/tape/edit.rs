@@ -2,8 +2,8 @@
 
 use super::frame::{Bad, plain_head, put_frame};
 use super::json::{event_from_json, event_to_json, set};
-use super::part::{Alphabet, Base, Encoder};
-use super::proto::{Check, Ended, Frame, Input};
+use super::part::{Alphabet, Base, Encoder, stamp};
+use super::proto::{Check, Frame};
 use super::reader::{Segment, Step, StepEnded};
 use super::words::Calls;
 use serde_json::Value;
@@ -43,7 +43,7 @@ pub fn edit(mut segment: Segment, edit: &Edit, out: &mut impl Write) -> Result<(
     put_frame(&mut text, &Frame { header, ..Frame::default() }).map_err(EditError::Write)?;
     let snapshot = std::mem::take(&mut segment.snapshot);
     put_frame(&mut text, &Frame { snapshot, ..Frame::default() }).map_err(EditError::Write)?;
-    let mut pending = Frame::default();
+    let mut pending = None;
     let mut found = false;
     let first = segment.header.step;
     let mut next = first;
@@ -58,12 +58,11 @@ pub fn edit(mut segment: Segment, edit: &Edit, out: &mut impl Write) -> Result<(
             calls.answered(&event);
             calls.asked(&effects(&step)?);
         }
-        let mut frame = std::mem::take(&mut pending);
-        frame.input = Some(input(&mut encoder, &step));
+        let mut frame: Frame = pending.take().unwrap_or_default();
+        encoder.base.put_instant(&mut frame, step.now);
+        frame.event = Some(encoder.part(Alphabet::Event, &step.event));
         put_frame(&mut text, &frame).map_err(EditError::Write)?;
-        if let Some(ended) = &step.ended {
-            put_ended(&mut pending, &mut encoder, ended);
-        }
+        pending = step.ended.as_ref().map(|ended| end(&mut encoder, ended));
         out.write_all(&text).map_err(EditError::Write)?;
         text.clear();
     }
@@ -75,8 +74,8 @@ pub fn edit(mut segment: Segment, edit: &Edit, out: &mut impl Write) -> Result<(
     if !found {
         return Err(EditError::NoStep { first, next });
     }
-    if pending != Frame::default() {
-        put_frame(&mut text, &pending).map_err(EditError::Write)?;
+    if let Some(frame) = pending {
+        put_frame(&mut text, &frame).map_err(EditError::Write)?;
     }
     out.write_all(&text).map_err(EditError::Write)
 }
@@ -98,22 +97,10 @@ fn effects(step: &Step) -> Result<Vec<Effect>, EditError> {
     taped.map(|it| postcard::from_bytes(&it.bytes).map_err(|_| EditError::Foreign)).collect()
 }
 
-fn input(encoder: &mut Encoder, step: &Step) -> Input {
-    let (after, wall_step_ns) = encoder.base.advance(step.now);
-    Input {
-        after_us: after / 1_000,
-        after_ns: (after % 1_000) as u32,
-        wall_step_ns,
-        event: Some(encoder.part(Alphabet::Event, &step.event)),
-    }
-}
-
-fn put_ended(frame: &mut Frame, encoder: &mut Encoder, ended: &StepEnded) {
+fn end(encoder: &mut Encoder, ended: &StepEnded) -> Frame {
     let parts = ended.effects.iter().map(|taped| encoder.part(Alphabet::Effect, &taped.bytes));
     let effects = parts.collect();
-    frame.ended = Some(Ended { chain: u32::from_le_bytes(ended.chain), effects });
-    frame.check = ended
-        .check
-        .as_ref()
+    let check = (ended.check.as_ref())
         .map(|check| Check { chain: check.chain.clone(), core: check.core.clone() });
+    Frame { stamp: stamp(ended.chain), effects, check, ..Frame::default() }
 }

@@ -279,16 +279,14 @@ fn put_block(deflate: &mut Compress, text: &[u8], to: &mut impl Write) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::tape::proto::Input;
 
     fn segment(frames: u64, snapshot_bytes: usize) -> Vec<u8> {
         let mut out = plain_head().to_vec();
         // Bytes that do not compress.
         let noise = (0..snapshot_bytes as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 23) as u8);
         put_frame(&mut out, &Frame { snapshot: noise.collect(), ..Frame::default() }).unwrap();
-        for after_us in 0..frames {
-            let input = Some(Input { after_us, ..Input::default() });
-            put_frame(&mut out, &Frame { input, ..Frame::default() }).unwrap();
+        for stamp in 0..frames {
+            put_frame(&mut out, &Frame { stamp, ..Frame::default() }).unwrap();
         }
         out
     }

@@ -6,7 +6,7 @@
 //! and what the reader gives back is the very bytes that the chain has taken in. A variant that the tables do
 //! not know is kept whole; it costs more and loses nothing.
 
-use super::proto::{Header, Part};
+use super::proto::{Frame, Header, Part};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use steplet_core::ids::Token;
@@ -95,19 +95,24 @@ impl Base {
         header.request = self.request;
     }
 
-    /// The time since the instant before, and the step of the wall clock; exact, whatever the clocks do.
-    pub fn advance(&mut self, now: Now) -> (u64, i64) {
+    /// Notes down the instant of a step that begins; exact, whatever the clocks do.
+    pub fn put_instant(&mut self, frame: &mut Frame, now: Now) {
         let after = now.mono.0.wrapping_sub(self.mono);
-        let step = ahead(now).wrapping_sub(self.wall_ahead);
+        let most = u64::from(u32::MAX);
+        let stamped_us = (after / 1_000).min(most);
+        frame.stamp |= stamped_us << 32;
+        frame.more_us = after / 1_000 - stamped_us;
+        frame.more_ns = (after % 1_000) as u32;
+        frame.wall_step_ns = ahead(now).wrapping_sub(self.wall_ahead);
         self.mono = now.mono.0;
         self.wall_ahead = ahead(now);
-        (after, step)
     }
 
-    /// The instant that `advance` was given.
-    pub fn instant(&mut self, after: u64, step: i64) -> Now {
-        self.mono = self.mono.wrapping_add(after);
-        self.wall_ahead = self.wall_ahead.wrapping_add(step);
+    /// The instant that `put_instant` was given.
+    pub fn instant(&mut self, frame: &Frame) -> Now {
+        let after = (frame.stamp >> 32).wrapping_add(frame.more_us).wrapping_mul(1_000);
+        self.mono = self.mono.wrapping_add(after).wrapping_add(u64::from(frame.more_ns));
+        self.wall_ahead = self.wall_ahead.wrapping_add(frame.wall_step_ns);
         let wall = self.wall_ahead.wrapping_add(self.mono as i64);
         Now { mono: Mono(self.mono), wall: Wall(wall) }
     }
@@ -129,6 +134,15 @@ impl Base {
             Id::Absent | Id::OldToken | Id::OldRequest => {}
         }
     }
+}
+
+/// The low half of a frame's stamp.
+pub fn stamp(chain: [u8; 4]) -> u64 {
+    u64::from(u32::from_le_bytes(chain))
+}
+
+pub fn stamped_chain(stamp: u64) -> [u8; 4] {
+    (stamp as u32).to_le_bytes()
 }
 
 fn ahead(now: Now) -> i64 {
@@ -390,11 +404,19 @@ mod tests {
         let mut to = Base::default();
         let mut from = Base::default();
         for now in [at(5, -7), at(5_000_001, 4_999_989), at(u64::MAX, i64::MIN), at(0, i64::MAX)] {
-            let (after, step) = to.advance(now);
-            assert_eq!(from.instant(after, step), now);
+            let mut frame = Frame { stamp: 0xffff_ffff, ..Frame::default() };
+            to.put_instant(&mut frame, now);
+            assert_eq!(from.instant(&frame), now);
+            assert_eq!(frame.stamp as u32, u32::MAX, "the chain stays");
         }
-        to.advance(at(1_000, 10_000));
-        assert_eq!(to.advance(at(3_000, 12_000)), (2_000, 0), "a steady wall clock costs nothing");
+        to.put_instant(&mut Frame::default(), at(1_000, 10_000));
+        let mut frame = Frame::default();
+        to.put_instant(&mut frame, at(3_000, 12_000));
+        assert_eq!(
+            frame,
+            Frame { stamp: 2 << 32, ..Frame::default() },
+            "a steady clock costs nothing"
+        );
     }
 
     #[test]

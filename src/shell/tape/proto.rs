@@ -6,12 +6,20 @@ pub struct Frame {
     pub header: ::core::option::Option<Header>,
     #[prost(bytes = "vec", tag = "2")]
     pub snapshot: ::prost::alloc::vec::Vec<u8>,
-    #[prost(message, optional, tag = "3")]
-    pub ended: ::core::option::Option<Ended>,
+    #[prost(message, repeated, tag = "3")]
+    pub effects: ::prost::alloc::vec::Vec<Part>,
     #[prost(message, optional, tag = "4")]
     pub check: ::core::option::Option<Check>,
-    #[prost(message, optional, tag = "5")]
-    pub input: ::core::option::Option<Input>,
+    #[prost(fixed64, tag = "5")]
+    pub stamp: u64,
+    #[prost(uint64, tag = "6")]
+    pub more_us: u64,
+    #[prost(uint32, tag = "7")]
+    pub more_ns: u32,
+    #[prost(sint64, tag = "8")]
+    pub wall_step_ns: i64,
+    #[prost(message, optional, tag = "9")]
+    pub event: ::core::option::Option<Part>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Header {
@@ -46,24 +54,6 @@ pub struct OpenCall {
     pub token: u64,
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Input {
-    #[prost(uint64, tag = "1")]
-    pub after_us: u64,
-    #[prost(uint32, tag = "2")]
-    pub after_ns: u32,
-    #[prost(sint64, tag = "3")]
-    pub wall_step_ns: i64,
-    #[prost(message, optional, tag = "4")]
-    pub event: ::core::option::Option<Part>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Ended {
-    #[prost(fixed32, tag = "1")]
-    pub chain: u32,
-    #[prost(message, repeated, tag = "2")]
-    pub effects: ::prost::alloc::vec::Vec<Part>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Part {

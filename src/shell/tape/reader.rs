@@ -1,8 +1,8 @@
 //! Reads tapes: a segment, or the segments of a directory in order, as far as they are whole.
 
 use super::frame::{Bad, Frames};
-use super::part::{Alphabet, Base, Decoder, put_varint};
-use super::proto::{Check, Ended, Frame, Header, Input};
+use super::part::{Alphabet, Base, Decoder, put_varint, stamped_chain};
+use super::proto::{Check, Frame, Header};
 use super::ring::{self, SegmentFile};
 use prost::Message;
 use std::fmt;
@@ -31,8 +31,6 @@ pub struct StepEnded {
     pub chain: [u8; 4],
     pub effects: Vec<TapedEffect>,
     pub check: Option<StepCheck>,
-    /// Bytes that all of this took of the text of the segment.
-    pub cost: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -160,47 +158,44 @@ impl Segment {
         Some(Rest { path: self.path.clone(), bad, good_bytes, file_bytes: self.file_bytes })
     }
 
-    /// Takes in a frame, which may begin a step: then the one before is whole.
+    /// Takes in a frame. When it begins a step, the one before is whole.
     fn take(&mut self, frame: Frame) -> Result<Option<Step>, Bad> {
-        if let Some(ended) = frame.ended {
-            let check = frame.check.map(|Check { chain, core }| StepCheck { chain, core });
-            let ended = self.ended(&ended, check)?;
-            let begun = self.begun.as_mut().filter(|step| step.ended.is_none());
-            let begun = begun.ok_or(Bad::Damaged("a step ends that has not begun"))?;
-            begun.ended = Some(ended);
-        }
-        let Some(input) = frame.input else { return Ok(None) };
         if self.begun.as_ref().is_some_and(|step| step.ended.is_none()) {
-            return Err(Bad::Damaged("a step begins before the last one has ended"));
+            let ended = self.ended(&frame)?;
+            self.begun.as_mut().expect("a step is under way").ended = Some(ended);
+        } else if !frame.effects.is_empty() || frame.check.is_some() {
+            return Err(Bad::Damaged("a step ends that has not begun"));
         }
-        let begun = self.begin(&input)?;
-        Ok(self.begun.replace(begun))
+        let begun = self.begin(&frame)?;
+        Ok(begun.and_then(|begun| self.begun.replace(begun)))
     }
 
-    fn begin(&mut self, input: &Input) -> Result<Step, Bad> {
-        let after = input.after_us.wrapping_mul(1_000).wrapping_add(u64::from(input.after_ns));
-        let now = self.decoder.base.instant(after, input.wall_step_ns);
-        let part = input.event.as_ref().ok_or(Bad::Damaged("a step has no event"))?;
+    fn begin(&mut self, frame: &Frame) -> Result<Option<Step>, Bad> {
+        let Some(part) = &frame.event else { return Ok(None) };
+        let now = self.decoder.base.instant(frame);
         let mut event = Vec::new();
         self.decoder
             .append(Alphabet::Event, part, &mut event)
             .ok_or(Bad::Damaged("an event refers to nothing"))?;
         let number = self.next;
         self.next = number.wrapping_add(1);
-        Ok(Step { number, now, event, ended: None, cost: input.encoded_len() })
+        Ok(Some(Step { number, now, event, ended: None, cost: part.encoded_len() }))
     }
 
-    fn ended(&mut self, ended: &Ended, check: Option<StepCheck>) -> Result<StepEnded, Bad> {
-        let mut effects = Vec::with_capacity(ended.effects.len());
-        for part in &ended.effects {
+    fn ended(&mut self, frame: &Frame) -> Result<StepEnded, Bad> {
+        let mut effects = Vec::with_capacity(frame.effects.len());
+        for part in &frame.effects {
             let mut bytes = Vec::new();
             self.decoder
                 .append(Alphabet::Effect, part, &mut bytes)
                 .ok_or(Bad::Damaged("an effect refers to nothing"))?;
             effects.push(TapedEffect { bytes, cost: part.encoded_len() });
         }
-        let cost = ended.encoded_len();
-        Ok(StepEnded { chain: ended.chain.to_le_bytes(), effects, check, cost })
+        let check = frame
+            .check
+            .as_ref()
+            .map(|Check { chain, core }| StepCheck { chain: chain.clone(), core: core.clone() });
+        Ok(StepEnded { chain: stamped_chain(frame.stamp), effects, check })
     }
 }
 

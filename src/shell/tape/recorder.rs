@@ -4,8 +4,8 @@
 //! minute; a process that dies loses at most the frame being written.
 
 use super::frame::{plain_head, put_frame};
-use super::part::{Alphabet, Base, Encoder, done_token};
-use super::proto::{Check, Ended, Frame, Header, Input, OpenCall};
+use super::part::{Alphabet, Base, Encoder, done_token, stamp};
+use super::proto::{Check, Frame, Header, OpenCall};
 use super::ring::{Ring, TapeJob};
 use super::{BUILD, CHECK_STEPS, call_name};
 use sha2::{Digest, Sha256};
@@ -41,7 +41,7 @@ pub struct Recorder {
     step: u64,
     open: BTreeMap<Token, Cow<'static, str>>,
     /// What the last step did, until it goes out with the next input.
-    pending: Frame,
+    pending: Option<Frame>,
     buffer: Vec<u8>,
     /// Steps that are on no tape.
     lost: u64,
@@ -75,7 +75,7 @@ impl Recorder {
             encoder: Encoder::new(Base::at(now)),
             step: 0,
             open: BTreeMap::new(),
-            pending: Frame::default(),
+            pending: None,
             buffer: Vec::new(),
             lost: 0,
             synced: now.mono,
@@ -92,15 +92,9 @@ impl Recorder {
         if let Some(token) = done_token(event) {
             self.open.remove(&token);
         }
-        let (after, wall_step_ns) = self.encoder.base.advance(now);
-        let event = self.encoder.part(Alphabet::Event, event);
-        let mut frame = std::mem::take(&mut self.pending);
-        frame.input = Some(Input {
-            after_us: after / 1_000,
-            after_ns: (after % 1_000) as u32,
-            wall_step_ns,
-            event: Some(event),
-        });
+        let mut frame = self.pending.take().unwrap_or_default();
+        self.encoder.base.put_instant(&mut frame, now);
+        frame.event = Some(self.encoder.part(Alphabet::Event, event));
         self.step += 1;
         if let Err(error) = self.write(&frame) {
             self.stop(now, &error);
@@ -112,7 +106,7 @@ impl Recorder {
 
     /// Takes what the step did; it goes out with the next input. A segment ends here when it is full.
     pub fn effects(&mut self, now: Now, effects: &[Effect], chain: &Chain, core: &Core) {
-        let mut parts = Vec::with_capacity(effects.len());
+        let mut frame = Frame { stamp: stamp(chain.short()), ..Frame::default() };
         for effect in effects {
             match effect {
                 Effect::Call { token, call } => {
@@ -124,16 +118,15 @@ impl Recorder {
                 _ => {}
             }
             let bytes = postcard::to_allocvec(effect).expect("an effect always encodes");
-            parts.push(self.encoder.part(Alphabet::Effect, &bytes));
+            frame.effects.push(self.encoder.part(Alphabet::Effect, &bytes));
         }
-        self.pending.ended =
-            Some(Ended { chain: u32::from_le_bytes(chain.short()), effects: parts });
         if self.step.is_multiple_of(CHECK_STEPS) {
-            self.pending.check = Some(Check {
+            frame.check = Some(Check {
                 chain: chain.0.to_vec(),
                 core: Sha256::digest(core.snapshot()).to_vec(),
             });
         }
+        self.pending = Some(frame);
         self.tend(now, chain, core);
     }
 
@@ -154,8 +147,7 @@ impl Recorder {
 
     /// Writes what is pending: at the end of a run, and before something that may end it.
     pub fn flush(&mut self, now: Now) {
-        let frame = std::mem::take(&mut self.pending);
-        if frame != Frame::default()
+        if let Some(frame) = self.pending.take()
             && let Err(error) = self.write(&frame)
         {
             self.stop(now, &error);
@@ -182,7 +174,7 @@ impl Recorder {
             }
             State::Stopped { since } => {
                 if now.mono.since(*since) >= RETRY_AFTER {
-                    self.pending = Frame::default();
+                    self.pending = None;
                     self.restart(now, chain, core);
                     if self.recording() {
                         log::info!("tape: recording again; {} steps are missing", self.lost);
