@@ -3,6 +3,7 @@
 use super::flags::{self, Asked, Disk, KUBERNETES_VERSION, Problem};
 use super::node::{self, Node};
 use crate::shell::doors::Kernel;
+use crate::shell::doors::listen::Listeners;
 use crate::shell::vault::Vault;
 use crate::shell::{boot, log};
 use std::ffi::OsString;
@@ -47,9 +48,12 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
     }
     boot::raise_limits(config.max_open_files.cast_unsigned(), config.oom_score_adj);
     let mut vault = Vault::default();
+    let settings = settings(&told, &mut vault)?;
+    let cert_dir = Path::new(&told.flags.cert_dir);
     let tape_dir = PathBuf::from(&told.flags.tape_dir);
     Node {
-        settings: settings(&told, &mut vault)?,
+        listeners: Listeners::of(config, cert_dir, &settings.node_name)?,
+        settings,
         held,
         runtime,
         images,

@@ -2,6 +2,7 @@
 
 use crate::shell::boot::{self, LockError};
 use crate::shell::crash;
+use crate::shell::doors::listen::Listeners;
 use crate::shell::doors::{Outside, make_dirs};
 use crate::shell::reactor::{Reactor, Watcher};
 use crate::shell::vault::Vault;
@@ -20,6 +21,8 @@ pub struct Node {
     pub images: PathBuf,
     /// `--node-ip`
     pub node_ip: String,
+    /// The ports that are served.
+    pub listeners: Listeners,
     /// Where to record the run, and how much to keep.
     pub tape: Option<(PathBuf, u64)>,
     pub vault: Vault,
@@ -51,6 +54,7 @@ impl Node {
         let outside = Outside {
             images: self.images,
             set_aside: set_aside.clone(),
+            listeners: self.listeners,
             ..Outside::of(self.runtime)
         };
         let seed = boot::seed().map_err(|error| format!("no random seed: {error}"))?;

@@ -2,6 +2,7 @@
 
 use super::node::{self, Node};
 use super::table::Table;
+use crate::shell::doors::listen::Listeners;
 use crate::shell::doors::make_dirs;
 use crate::shell::vault::Vault;
 use crate::shell::{boot, log, terminal};
@@ -91,6 +92,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
         images: runtime.clone(),
         runtime,
         node_ip: String::new(),
+        listeners: Listeners::default(),
         tape: Some((tape_dir, options.tape_max.unwrap_or(64 << 20))),
         vault: Vault::default(),
         watcher: Some(Box::new(move |core, now| table.show(core, now))),

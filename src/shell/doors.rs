@@ -4,11 +4,13 @@ mod disk;
 mod fetch;
 mod helper;
 mod kernel;
+pub mod listen;
 pub mod manifests;
 mod pod_dirs;
 mod remove;
 mod rpc;
 mod signal;
+mod splice;
 mod subpath;
 mod tail;
 pub mod work;
@@ -18,6 +20,7 @@ pub use pod_dirs::make_dirs;
 
 use super::vault::Vault;
 use helper::Asker;
+use listen::{Listen, Listeners};
 use mio::Registry;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -36,9 +39,10 @@ pub(crate) enum Door {
     Rpc,
     Disk,
     Helper,
+    Listen,
 }
 
-const DOORS: [Door; 4] = [Door::Signal, Door::Rpc, Door::Disk, Door::Helper];
+const DOORS: [Door; 5] = [Door::Signal, Door::Rpc, Door::Disk, Door::Helper, Door::Listen];
 const DOOR_BITS: u32 = 3;
 
 impl Door {
@@ -108,14 +112,20 @@ pub struct Outside {
     pub program: PathBuf,
     /// As in `Boot`.
     pub set_aside: Vec<SetAside>,
+    pub listeners: Listeners,
 }
 
 impl Outside {
-    /// With the runtime's socket for both services.
+    /// With the runtime's socket for both services, and no ports open.
     pub fn of(runtime: impl Into<PathBuf>) -> Outside {
         let runtime = runtime.into();
-        let images = runtime.clone();
-        Outside { runtime, images, program: "/proc/self/exe".into(), set_aside: Vec::new() }
+        Outside {
+            images: runtime.clone(),
+            runtime,
+            program: "/proc/self/exe".into(),
+            set_aside: Vec::new(),
+            listeners: Listeners::default(),
+        }
     }
 }
 
@@ -130,6 +140,7 @@ pub struct Doors {
     disk: disk::Disk,
     kernel: kernel::Kernel,
     helpers: helper::Helpers,
+    listen: Listen,
 }
 
 impl Doors {
@@ -142,6 +153,7 @@ impl Doors {
             disk: disk::Disk::new(registry.try_clone()?, outside.set_aside),
             kernel: kernel::Kernel::new(),
             helpers: helper::Helpers::new(registry.try_clone()?, outside.program),
+            listen: Listen::new(registry.try_clone()?, outside.listeners),
         })
     }
 
@@ -163,23 +175,27 @@ impl Doors {
             Door::Rpc => self.rpc.ready(index, event, now, &mut self.inbox),
             Door::Disk => self.disk.ready(&mut self.inbox),
             Door::Helper => self.helpers.ready(index, now),
+            Door::Listen => self.listen.ready(index, event, now, &mut self.inbox),
         }
     }
 
     /// When a door wants `tend` to be called.
     pub fn deadline(&self) -> Option<Mono> {
-        self.rpc.deadline().into_iter().chain(self.helpers.deadline()).min()
+        let doors = [self.rpc.deadline(), self.helpers.deadline(), self.listen.deadline()];
+        doors.into_iter().flatten().min()
     }
 
     /// Whether something can be done at once, without waiting for a descriptor.
     pub fn busy(&self) -> bool {
-        !self.inbox.events.is_empty() || self.rpc.busy() || self.disk.busy()
+        let doors = self.rpc.busy() || self.disk.busy() || self.listen.busy();
+        doors || !self.inbox.events.is_empty()
     }
 
     /// What is to be done after the descriptors: ended processes, calls whose time is up, manifests to read.
     pub fn tend(&mut self, now: Mono) {
         self.rpc.expire(now, &mut self.inbox);
         self.helpers.expire(now);
+        self.listen.tend(now, &mut self.inbox);
         let started = Instant::now();
         while self.disk.busy() && started.elapsed() < SCAN_PER_TURN {
             if let Some((token, file, job)) = self.disk.read_one(&mut self.inbox) {
@@ -203,13 +219,16 @@ impl Doors {
                 self.call(token, call, now);
             }
             Effect::Cancel(token) => self.cancel(token),
-            Effect::Reply { request, .. }
-            | Effect::SendLog { request, .. }
-            | Effect::EndLog { request } => {
-                log::error!("no listener knows request {}", request.0);
-            }
+            Effect::Reply { request, reply } => self.listen.reply(request, reply),
+            Effect::SendLog { request, log } => self.listen.send_log(request, &log),
+            Effect::EndLog { request } => self.listen.end_log(request),
             Effect::Exit(_) => unreachable!("the loop ends itself"),
         }
+    }
+
+    /// The ports that are open.
+    pub fn addresses(&self) -> Vec<std::net::SocketAddr> {
+        self.listen.addresses()
     }
 
     /// Something for a helper that nobody waits for.

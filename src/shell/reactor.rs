@@ -174,7 +174,8 @@ impl Reactor {
     fn steps(&mut self, started: Instant) -> usize {
         let mut steps = 0;
         while self.exit.is_none()
-            && started.elapsed() < STEPS_PER_TURN
+            // One step at least: doors that always have work must not keep the core from its own.
+            && (steps == 0 || started.elapsed() < STEPS_PER_TURN)
             && let Some(event) = self.doors.take()
         {
             self.step(event);

@@ -1,0 +1,417 @@
+//! The kubelet's own HTTP servers: 10250 with TLS, 10255 and 10248 without.
+//!
+//! A request goes to the core as an event when its head has arrived; the reply, or which log to send, comes back as
+//! an effect. Everything is bounded: connections, heads, bodies, buffers, requests, logs, times, and the work of a
+//! turn. When the place is full, the connection that can be spared best makes room.
+
+mod address;
+mod certificate;
+mod connection;
+mod date;
+mod target;
+
+pub use address::Listeners;
+pub use certificate::Tls;
+
+use super::splice::Pump;
+use super::{Door, Inbox, reason};
+use certificate::Certificate;
+use connection::{Connection, Origin, Said};
+use date::Dates;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry};
+use nix::sys::socket::{setsockopt, sockopt};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+use steplet_core::effect::{LogQuery, Reply};
+use steplet_core::event::{Event, Listener};
+use steplet_core::ids::RequestId;
+use steplet_core::time::{Mono, Span};
+use steplet_wire::http_server::RequestHead;
+
+/// How long connections are served in one turn, and how many are taken.
+const SERVE_PER_TURN: Duration = Duration::from_millis(2);
+const ACCEPTS_PER_TURN: usize = 32;
+/// A port that is taken, or a certificate that cannot be made yet, is tried again (upstream: 5 s).
+const RETRY: Span = Span::from_secs(5);
+/// When no descriptor is left and no connection can be spared.
+const RETRY_ACCEPT: Span = Span::from_secs(1);
+/// Requests that one listener has under way, logs among them.
+const REQUESTS_MAX: usize = 256;
+const LOGS_MAX: usize = 64;
+/// Bytes of answers that clients have not taken yet. Beyond, nothing new is asked of the core.
+const HELD_MAX: usize = 4 << 20;
+/// Indexes below this are listeners.
+const FIRST_CONNECTION: usize = 8;
+
+/// Connections of one listener. The probe of a supervisor must get through whatever happens on the others.
+fn places(listener: Listener) -> usize {
+    match listener {
+        Listener::Secure => 256,
+        Listener::ReadOnly => 64,
+        Listener::Healthz => 32,
+    }
+}
+
+pub struct Listen {
+    registry: Registry,
+    sockets: Vec<Socket>,
+    connections: BTreeMap<usize, Box<Connection>>,
+    /// Requests that the core still has to do with: connection, and the request's id there.
+    requests: BTreeMap<RequestId, (usize, u64)>,
+    next_connection: usize,
+    next_request: u64,
+    /// Connections that can move on at once.
+    queue: VecDeque<usize>,
+    dates: Dates,
+}
+
+struct Socket {
+    listener: Listener,
+    address: std::net::SocketAddr,
+    certificate: Option<Certificate>,
+    state: State,
+    /// Trouble is told once, until it is over.
+    complained: bool,
+}
+
+enum State {
+    Closed { open_at: Mono },
+    Open { socket: TcpListener, accept_at: Option<Mono> },
+}
+
+impl Listen {
+    pub fn new(registry: Registry, listeners: Listeners) -> Listen {
+        let sockets = listeners.0.into_iter().map(|(listener, address, tls)| Socket {
+            listener,
+            address,
+            certificate: tls.map(Certificate::new),
+            state: State::Closed { open_at: Mono(0) },
+            complained: false,
+        });
+        Listen {
+            registry,
+            sockets: sockets.collect(),
+            connections: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            next_connection: FIRST_CONNECTION,
+            next_request: 0,
+            queue: VecDeque::new(),
+            dates: Dates::default(),
+        }
+    }
+
+    /// The addresses that are open, in the order of the listeners.
+    pub fn addresses(&self) -> Vec<std::net::SocketAddr> {
+        let open = self.sockets.iter().filter_map(|socket| match &socket.state {
+            State::Open { socket, .. } => socket.local_addr().ok(),
+            State::Closed { .. } => None,
+        });
+        open.collect()
+    }
+
+    pub fn ready(&mut self, index: usize, event: &mio::event::Event, now: Mono, inbox: &mut Inbox) {
+        if index < FIRST_CONNECTION {
+            self.accept(index, now, inbox);
+        } else if let Some(connection) = self.connections.get_mut(&index) {
+            connection.ready(event);
+            self.enqueue(index);
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Mono> {
+        let sockets = self.sockets.iter().filter_map(|socket| match socket.state {
+            State::Closed { open_at } => Some(open_at),
+            State::Open { accept_at, .. } => accept_at,
+        });
+        let connections = self.connections.values().map(|c| c.deadline());
+        sockets.chain(connections).min()
+    }
+
+    /// Something can go on at once.
+    pub fn busy(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Serves connections for a while, after the times that have come.
+    pub fn tend(&mut self, now: Mono, inbox: &mut Inbox) {
+        for index in 0..self.sockets.len() {
+            match self.sockets[index].state {
+                State::Closed { open_at } if open_at <= now => {
+                    self.sockets[index].open(&self.registry, index, now)
+                }
+                State::Open { accept_at: Some(at), .. } if at <= now => {
+                    self.accept(index, now, inbox)
+                }
+                _ => {}
+            }
+        }
+        let due: Vec<(usize, bool)> = (self.connections.iter())
+            .filter(|(_, c)| c.deadline() <= now)
+            .map(|(index, c)| (*index, c.is_late(now)))
+            .collect();
+        for (index, late) in due {
+            if late {
+                self.close(index, inbox);
+            } else {
+                self.enqueue(index);
+            }
+        }
+        let started = Instant::now();
+        while started.elapsed() < SERVE_PER_TURN
+            && let Some(index) = self.queue.pop_front()
+        {
+            self.go_on(index, now, inbox);
+        }
+    }
+
+    fn enqueue(&mut self, index: usize) {
+        if let Some(connection) = self.connections.get_mut(&index)
+            && !std::mem::replace(&mut connection.queued, true)
+        {
+            self.queue.push_back(index);
+        }
+    }
+
+    fn accept(&mut self, index: usize, now: Mono, inbox: &mut Inbox) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(listening) = self.sockets.get_mut(index) else { return };
+            let State::Open { socket, accept_at } = &mut listening.state else { return };
+            *accept_at = None;
+            match socket.accept() {
+                Ok((stream, peer)) => {
+                    listening.complained = false;
+                    let loopback = peer.ip().to_canonical().is_loopback();
+                    let origin = Origin { listener: listening.listener, loopback };
+                    let session = listening.certificate.as_mut().map(|c| c.accept(now));
+                    // A port with TLS is open only when there is a certificate.
+                    let session = session.map(|s| s.expect("loaded before the port was opened"));
+                    self.take_in(Connection::new(stream, session, origin, now), now, inbox);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // One that is gone again, or a network that was down for it (accept(2)).
+                Err(error) if !is_shortage(&error) => {}
+                Err(error) => {
+                    *accept_at = Some(now + RETRY_ACCEPT);
+                    if !std::mem::replace(&mut listening.complained, true) {
+                        log::warn!("Cannot take connections: {}", reason(&error));
+                    }
+                    let all = [Listener::Secure, Listener::ReadOnly, Listener::Healthz];
+                    if !self.make_room(&all, now, inbox) {
+                        return;
+                    }
+                }
+            }
+        }
+        // More may wait, and nothing will say so again.
+        if let Some(Socket { state: State::Open { accept_at, .. }, .. }) =
+            self.sockets.get_mut(index)
+        {
+            *accept_at = Some(now);
+        }
+    }
+
+    fn take_in(&mut self, mut connection: Connection, now: Mono, inbox: &mut Inbox) {
+        let listener = connection.origin.listener;
+        let others = self.connections.values().filter(|c| c.origin.listener == listener);
+        if others.count() >= places(listener) && !self.make_room(&[listener], now, inbox) {
+            return;
+        }
+        keep_alive(connection.socket());
+        let index = self.next_connection;
+        self.next_connection += 1;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered =
+            self.registry.register(connection.socket(), Door::Listen.token(index), interest);
+        match registered {
+            Ok(()) => {
+                self.connections.insert(index, Box::new(connection));
+                self.enqueue(index);
+            }
+            Err(error) => log::warn!("Cannot watch a connection: {}", reason(&error)),
+        }
+    }
+
+    /// Closes the connection that can be spared best; false if there is none.
+    fn make_room(&mut self, of: &[Listener], now: Mono, inbox: &mut Inbox) -> bool {
+        let those = self.connections.iter().filter(|(_, c)| of.contains(&c.origin.listener));
+        let spare = those.filter_map(|(index, c)| Some((c.spare(now)?, *index))).min();
+        let Some((_, index)) = spare else { return false };
+        self.close(index, inbox);
+        true
+    }
+
+    /// Moves one connection on as far as it goes within its share of the turn.
+    fn go_on(&mut self, index: usize, now: Mono, inbox: &mut Inbox) {
+        let Some(connection) = self.connections.get_mut(&index) else { return };
+        connection.queued = false;
+        let mut said = Vec::new();
+        let more = connection.go_on(now, self.dates.now(), &mut said);
+        for word in said {
+            match word {
+                Said::Request(id, head) => self.asked(index, id, &head, inbox),
+                Said::Gone(id) => self.gone(index, id, inbox),
+            }
+        }
+        let Some(connection) = self.connections.get_mut(&index) else { return };
+        if connection.is_over() {
+            self.close(index, inbox);
+            return;
+        }
+        if connection.is_closing() {
+            for id in connection.open() {
+                self.gone(index, id, inbox);
+            }
+        }
+        if more {
+            self.enqueue(index);
+        }
+    }
+
+    fn asked(&mut self, index: usize, id: u64, head: &RequestHead, inbox: &mut Inbox) {
+        let Some(origin) = self.connections.get(&index).map(|c| c.origin) else { return };
+        if !self.has_room(origin.listener) {
+            let text = "503 Service Unavailable: too much is asked at once\n";
+            return self.refuse(index, id, 503, text.into());
+        }
+        let request = RequestId(self.next_request + 1);
+        match target::request(request, origin, head) {
+            Err(what) => self.refuse(index, id, 400, what),
+            Ok(event) => {
+                self.next_request += 1;
+                self.requests.insert(request, (index, id));
+                if let Some(connection) = self.connections.get_mut(&index) {
+                    connection.opened(id, request);
+                }
+                inbox.push(Event::Request(Box::new(event)));
+            }
+        }
+    }
+
+    fn has_room(&self, listener: Listener) -> bool {
+        let those = self.connections.values().filter(|c| c.origin.listener == listener);
+        let (requests, held) =
+            those.map(|c| c.load()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        requests < REQUESTS_MAX && held < HELD_MAX
+    }
+
+    fn gone(&mut self, index: usize, id: u64, inbox: &mut Inbox) {
+        let request = self.connections.get_mut(&index).and_then(|c| c.settled(id));
+        if let Some(request) = request {
+            self.requests.remove(&request);
+            inbox.push(Event::Gone { request });
+        }
+    }
+
+    fn close(&mut self, index: usize, inbox: &mut Inbox) {
+        let Some(connection) = self.connections.get(&index) else { return };
+        for id in connection.open() {
+            self.gone(index, id, inbox);
+        }
+        // Closing the descriptor takes it out of the poll as well.
+        self.connections.remove(&index);
+    }
+
+    /// A request that the core does not hear of, or has refused in effect.
+    fn refuse(&mut self, index: usize, id: u64, status: u16, text: String) {
+        let content_type = "text/plain; charset=utf-8".into();
+        self.answer(index, id, Reply { status, content_type, body: text.into() });
+    }
+
+    fn answer(&mut self, index: usize, id: u64, reply: Reply) {
+        if let Some(connection) = self.connections.get_mut(&index) {
+            connection.reply(id, reply, self.dates.now());
+            self.enqueue(index);
+        }
+    }
+
+    /// The core has said its last word on a request.
+    fn settle(&mut self, request: RequestId) -> Option<(usize, u64)> {
+        let (index, id) = self.requests.remove(&request)?;
+        self.connections.get_mut(&index)?.settled(id);
+        Some((index, id))
+    }
+
+    pub fn reply(&mut self, request: RequestId, reply: Reply) {
+        if let Some((index, id)) = self.settle(request) {
+            self.answer(index, id, reply);
+        }
+    }
+
+    pub fn send_log(&mut self, request: RequestId, log: &LogQuery) {
+        let Some(&(index, id)) = self.requests.get(&request) else { return };
+        let logs: usize = self.connections.values().map(|c| c.logs()).sum();
+        let opened = match logs < LOGS_MAX {
+            true => Pump::open(log).map_err(|why| (400, why)),
+            false => Err((503, format!("Service Unavailable: {LOGS_MAX} logs are being read"))),
+        };
+        // Of a log that is followed the core wants to know when its reader is gone.
+        if !log.follow || opened.is_err() {
+            self.settle(request);
+        }
+        match opened {
+            Ok(pump) => {
+                if let Some(connection) = self.connections.get_mut(&index) {
+                    connection.start_log(id, pump);
+                    self.enqueue(index);
+                }
+            }
+            Err((status, why)) => self.refuse(index, id, status, format!("{why}\n")),
+        }
+    }
+
+    pub fn end_log(&mut self, request: RequestId) {
+        if let Some((index, id)) = self.settle(request)
+            && let Some(connection) = self.connections.get_mut(&index)
+        {
+            connection.end_log(id);
+            self.enqueue(index);
+        }
+    }
+}
+
+impl Socket {
+    fn open(&mut self, registry: &Registry, index: usize, now: Mono) {
+        let address = self.address;
+        let ready = self.certificate.as_mut().map_or(Ok(()), Certificate::load);
+        let opened = ready.and_then(|()| {
+            let what = |error| format!("cannot listen on {address}: {}", reason(&error));
+            let mut socket = TcpListener::bind(address).map_err(what)?;
+            let token = Door::Listen.token(index);
+            registry.register(&mut socket, token, Interest::READABLE).map_err(what)?;
+            Ok(socket)
+        });
+        match opened {
+            Ok(socket) => {
+                let protocol = if self.certificate.is_some() { "https" } else { "http" };
+                let shown = socket.local_addr().unwrap_or(address);
+                log::info!("Listening on {protocol}://{shown}");
+                self.state = State::Open { socket, accept_at: Some(now) };
+                self.complained = false;
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut self.complained, true) {
+                    log::error!("{why}; it is tried again every {} s", RETRY.secs());
+                }
+                self.state = State::Closed { open_at: now + RETRY };
+            }
+        }
+    }
+}
+
+/// Too few descriptors, or too little memory, here or in the system.
+fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|code| shortages.contains(&code))
+}
+
+/// A client whose machine is gone is noticed within three minutes, as Go's servers do. What cannot be set is not
+/// missed.
+fn keep_alive(socket: &TcpStream) {
+    let _ = socket.set_nodelay(true);
+    let _ = setsockopt(socket, sockopt::KeepAlive, &true);
+    let _ = setsockopt(socket, sockopt::TcpKeepIdle, &15);
+    let _ = setsockopt(socket, sockopt::TcpKeepInterval, &15);
+    let _ = setsockopt(socket, sockopt::TcpKeepCount, &9);
+}

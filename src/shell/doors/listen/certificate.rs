@@ -1,0 +1,212 @@
+//! The certificate of 10250: given by files, or a self-signed pair of our own.
+//!
+//! The pair, `kubelet.crt` and `kubelet.key`, is kept in the certificate directory (contract 2.1, 10). Its dates
+//! come from the wall clock, so on a machine that starts in 1970 the port opens when the clock has become plausible.
+//! Files that change are read again for new connections (gate ReloadKubeletServerCertificateFile, on by default).
+
+use crate::shell::doors::reason;
+use rcgen::{
+    CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SerialNumber,
+};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use steplet_core::time::{Mono, Span};
+use steplet_wire::tls::{TlsServer, TlsSession, TlsSettings};
+
+/// Where the serving certificate is.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    pub settings: TlsSettings,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// The pair is ours to make when it is not there, for this host name.
+    pub self_signed: Option<String>,
+}
+
+/// 2026-01-01: no clock that is right shows less.
+const PLAUSIBLE: Duration = Duration::from_secs(1_767_225_600);
+/// As upstream's pair: for a year, and from an hour ago for clients whose clock is behind.
+const VALID: Duration = Duration::from_secs(365 * 86_400);
+const BACKDATED: Duration = Duration::from_secs(3_600);
+/// How often the files are looked at while connections come.
+const LOOK: Span = Span::from_secs(5);
+/// A certificate with a long chain has a tenth of it.
+const FILE_MAX: u64 = 1 << 20;
+
+/// The certificate as it is served.
+pub struct Certificate {
+    tls: Tls,
+    server: Option<TlsServer>,
+    /// The files that `server` was made of, or that could not be used.
+    seen: [Option<Stamp>; 2],
+    look_at: Mono,
+}
+
+/// What changes when a file does: its number, size and time.
+type Stamp = (u64, u64, i64, i64);
+
+impl Certificate {
+    pub fn new(tls: Tls) -> Certificate {
+        Certificate { tls, server: None, seen: [None, None], look_at: Mono(0) }
+    }
+
+    /// Reads the pair, after making it if that is wanted.
+    ///
+    /// Errors, for people: the clock is not plausible yet; the files cannot be read, or written; the key is not
+    /// the certificate's.
+    pub fn load(&mut self) -> Result<(), String> {
+        let tls = &self.tls;
+        if let Some(host) = &tls.self_signed
+            && !(has_content(&tls.certificate) && has_content(&tls.key))
+        {
+            make(host, &tls.certificate, &tls.key)?;
+        }
+        self.seen = [stamp(&tls.certificate), stamp(&tls.key)];
+        let (certificate, key) = (read(&tls.certificate)?, read(&tls.key)?);
+        let server = TlsServer::new(&tls.settings, &certificate, &key, None);
+        let server = server.map_err(|error| format!("{}: {error}", tls.certificate.display()))?;
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// A session for a connection; None before the first successful `load`.
+    pub fn accept(&mut self, now: Mono) -> Option<TlsSession> {
+        if self.look_at <= now {
+            self.look_at = now + LOOK;
+            let there = [stamp(&self.tls.certificate), stamp(&self.tls.key)];
+            if there != self.seen && there.iter().all(Option::is_some) {
+                match self.load() {
+                    Ok(()) => log::info!("The serving certificate has changed"),
+                    Err(why) => log::error!("The last serving certificate stays in use: {why}"),
+                }
+            }
+        }
+        self.server.as_ref().map(TlsServer::accept)
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+/// A power cut can leave a file without its content.
+fn has_content(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let file = crate::shell::doors::pod_dirs::open_regular(path);
+    let read = file.and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes));
+    read.map_err(|error| format!("cannot read {}: {}", path.display(), reason(&error)))?;
+    Ok(bytes)
+}
+
+fn make(host: &str, certificate: &Path, key: &Path) -> Result<(), String> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if now < PLAUSIBLE {
+        return Err("the clock is not right yet, and a certificate needs its dates".into());
+    }
+    let made = self_signed(host, now);
+    let (certificate_pem, key_pem) =
+        made.map_err(|error| format!("cannot make a certificate for {host:?}: {error}"))?;
+    if let Some(dir) = certificate.parent() {
+        crate::shell::doors::make_dirs(dir, 0o755).map_err(|fault| fault.message)?;
+    }
+    write(key, 0o600, &key_pem)?;
+    write(certificate, 0o644, &certificate_pem)?;
+    log::info!("Made a self-signed serving certificate, {}", certificate.display());
+    Ok(())
+}
+
+/// Certificate and key as PEM: ECDSA on P-256, for the host name as upstream's.
+fn self_signed(host: &str, now: Duration) -> Result<(String, String), rcgen::Error> {
+    let mut params = CertificateParams::new([host.to_owned()])?;
+    params.distinguished_name.push(DnType::CommonName, format!("{host}@{}", now.as_secs()));
+    params.serial_number = Some(SerialNumber::from(now.as_nanos().to_be_bytes().to_vec()));
+    let at = |after: Duration| (SystemTime::UNIX_EPOCH + after).into();
+    params.not_before = at(now.saturating_sub(BACKDATED));
+    params.not_after = at(now + VALID);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// By a temporary file, so that whoever reads finds all of it or nothing.
+fn write(path: &Path, mode: u32, text: &str) -> Result<(), String> {
+    let temporary = path.with_extension("tmp");
+    let _ = fs::remove_file(&temporary);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(mode).open(&temporary);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    let renamed = written.and_then(|()| fs::rename(&temporary, path));
+    renamed.map_err(|error| format!("cannot write {}: {}", path.display(), reason(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::scratch::Scratch;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn tls(dir: &Path, self_signed: Option<&str>) -> Tls {
+        Tls {
+            settings: TlsSettings::new(&[""; 0], "", &[]).unwrap(),
+            certificate: dir.join("kubelet.crt"),
+            key: dir.join("kubelet.key"),
+            self_signed: self_signed.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn the_pair_is_made_once_and_again_when_it_is_empty() {
+        let scratch = Scratch::new("pki");
+        let dir = scratch.path().join("pki");
+        let mut certificate = Certificate::new(tls(&dir, Some("node-a")));
+        assert!(certificate.accept(Mono(0)).is_none());
+        certificate.load().unwrap();
+        assert!(certificate.accept(Mono(0)).is_some());
+        let mode = |name: &str| fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("kubelet.crt"), mode("kubelet.key")), (0o644, 0o600));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
+        let first = fs::read(dir.join("kubelet.crt")).unwrap();
+        Certificate::new(tls(&dir, Some("node-a"))).load().unwrap();
+        assert_eq!(fs::read(dir.join("kubelet.crt")).unwrap(), first);
+        fs::write(dir.join("kubelet.crt"), "").unwrap();
+        Certificate::new(tls(&dir, Some("node-a"))).load().unwrap();
+        assert_ne!(fs::read(dir.join("kubelet.crt")).unwrap(), first);
+    }
+
+    #[test]
+    fn files_that_change_are_read_again_and_bad_ones_are_not_used() {
+        let scratch = Scratch::new("pki");
+        let dir = scratch.path();
+        let mut certificate = Certificate::new(tls(dir, None));
+        let why = certificate.load().unwrap_err();
+        let path = dir.join("kubelet.crt");
+        assert_eq!(why, format!("cannot read {}: no such file or directory", path.display()));
+        make("node-a", &path, &dir.join("kubelet.key")).unwrap();
+        certificate.load().unwrap();
+        let second = |n| Mono(0) + Span::from_secs(n);
+        fs::write(&path, "nonsense").unwrap();
+        assert!(certificate.accept(second(10)).is_some());
+        let bad = certificate.seen;
+        make("node-a", &path, &dir.join("kubelet.key")).unwrap();
+        assert!(certificate.accept(second(20)).is_some());
+        assert_ne!(certificate.seen, bad);
+        fs::remove_file(&path).unwrap();
+        assert!(certificate.accept(second(30)).is_some());
+    }
+
+    #[test]
+    fn a_host_name_that_is_none() {
+        assert!(self_signed("näme", PLAUSIBLE).is_err());
+    }
+}

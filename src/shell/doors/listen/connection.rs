@@ -1,0 +1,524 @@
+//! One connection of a listener: socket, TLS, HTTP, and the answers that are on their way to the client.
+//!
+//! ```text
+//!  Serving -> Closing -> Lingering -> Over
+//! ```
+//! Closing writes out what is left. Lingering has said that nothing more comes and throws away what the client
+//! still sends: a socket that is closed with unread bytes in it takes back its last answer (RFC 9112, 9.6).
+
+use crate::shell::doors::splice::{Flow, Pump};
+use bytes::{Buf, Bytes};
+use mio::net::TcpStream;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use steplet_core::effect::Reply;
+use steplet_core::event::Listener;
+use steplet_core::ids::RequestId;
+use steplet_core::time::{Mono, Span};
+use steplet_wire::http_server::{Event, HttpServer, Length, Protocol, RequestHead};
+use steplet_wire::tls::TlsSession;
+
+/// A request's body; no endpoint of ours takes one yet.
+const BODY_MAX: u64 = 64 * 1024;
+/// Bytes read, and bytes written, before the HTTP connection is polled again.
+const ROUND: usize = 64 * 1024;
+const READ: usize = 16 * 1024;
+/// Rounds, and slices of logs in each, before other connections have their turn.
+const ROUNDS: usize = 4;
+const SLICES: usize = 8;
+/// How long a handshake or the first head may take, how long a connection may be idle between requests, and how
+/// long an answer may stand still (upstream: IdleTimeout 90 s, ReadTimeout and WriteTimeout 4 h).
+const HEAD_TIME: Span = Span::from_secs(30);
+const IDLE_TIME: Span = Span::from_secs(90);
+const ANSWER_TIME: Span = Span::from_secs(4 * 3_600);
+/// How long the client's last words are waited for.
+const LINGER_TIME: Span = Span::from_secs(2);
+/// A client that has taken nothing for this long may have to make room for others.
+const STALL_TIME: Span = Span::from_secs(60);
+
+pub struct Connection {
+    socket: TcpStream,
+    tls: Option<TlsSession>,
+    /// None until TLS has agreed on a protocol, and when nothing more is asked.
+    http: Option<HttpServer>,
+    pub origin: Origin,
+    phase: Phase,
+    readable: bool,
+    writable: bool,
+    ended: bool,
+    /// A request has come, so the next one has the longer idle time.
+    served: bool,
+    /// When a byte was written, or a request begun.
+    progress: Mono,
+    /// Requests whose answer the core may still begin or end.
+    open: BTreeMap<u64, RequestId>,
+    answers: BTreeMap<u64, Answer>,
+    /// The client sends no more, though it may still read.
+    half_closed: bool,
+    /// The client does not take what there is for it.
+    stuck: bool,
+    /// The answer whose turn it is.
+    next_answer: u64,
+    /// It waits in the listener's queue.
+    pub queued: bool,
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy)]
+pub struct Origin {
+    pub listener: Listener,
+    /// From this machine.
+    pub loopback: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    Serving,
+    Closing,
+    Lingering { until: Mono },
+    Over,
+}
+
+enum Answer {
+    Whole(Bytes),
+    Log { pump: Box<Pump>, begun: bool },
+}
+
+/// What the listener has to know.
+pub enum Said {
+    Request(u64, Box<RequestHead>),
+    /// The request is over before its answer was, or a log has come to its end.
+    Gone(u64),
+}
+
+impl Connection {
+    pub fn new(
+        socket: TcpStream,
+        tls: Option<TlsSession>,
+        origin: Origin,
+        now: Mono,
+    ) -> Connection {
+        let http = tls.is_none().then(|| HttpServer::new(Protocol::Http1, BODY_MAX));
+        Connection {
+            socket,
+            tls,
+            http,
+            origin,
+            phase: Phase::Serving,
+            readable: true,
+            writable: true,
+            ended: false,
+            served: false,
+            progress: now,
+            open: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            half_closed: false,
+            stuck: false,
+            next_answer: 0,
+            queued: false,
+        }
+    }
+
+    pub fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    pub fn ready(&mut self, event: &mio::event::Event) {
+        self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Nothing is asked any more.
+    pub fn is_closing(&self) -> bool {
+        self.phase != Phase::Serving
+    }
+
+    fn is_idle(&self) -> bool {
+        let idle = self.http.as_ref().is_none_or(HttpServer::is_idle);
+        idle && self.open.is_empty() && self.answers.is_empty()
+    }
+
+    /// How willingly this connection is given up for a new one, and since when nothing has moved in it; None
+    /// when it is not.
+    pub fn spare(&self, now: Mono) -> Option<(u8, Mono)> {
+        match self.phase {
+            Phase::Lingering { .. } | Phase::Over => Some((0, self.progress)),
+            _ if self.is_idle() => Some((1, self.progress)),
+            _ if self.stands_still(now) => Some((2, self.progress)),
+            _ => None,
+        }
+    }
+
+    /// Its client has not taken anything for a while; a log that is followed may just be silent.
+    fn stands_still(&self, now: Mono) -> bool {
+        (self.stuck || !self.writable) && now.since(self.progress) > STALL_TIME
+    }
+
+    /// Requests under way, and bytes held for them.
+    pub fn load(&self) -> (usize, usize) {
+        let held = self.answers.values().map(|answer| match answer {
+            Answer::Whole(body) => body.len(),
+            Answer::Log { .. } => 0,
+        });
+        (self.open.len().max(self.answers.len()), held.sum())
+    }
+
+    pub fn logs(&self) -> usize {
+        self.answers.values().filter(|a| matches!(a, Answer::Log { .. })).count()
+    }
+
+    /// When the connection is given up.
+    fn limit(&self) -> Mono {
+        match self.phase {
+            Phase::Lingering { until } => until,
+            Phase::Closing => self.progress + HEAD_TIME,
+            Phase::Over => self.progress,
+            Phase::Serving if !self.is_idle() => self.progress + ANSWER_TIME,
+            Phase::Serving if self.served => self.progress + IDLE_TIME,
+            Phase::Serving => self.progress + HEAD_TIME,
+        }
+    }
+
+    /// When the connection is given up, or a log is looked at again.
+    pub fn deadline(&self) -> Mono {
+        let looks = self.answers.values().filter_map(|answer| match answer {
+            Answer::Log { pump, .. } => pump.look_at(),
+            Answer::Whole(_) => None,
+        });
+        looks.fold(self.limit(), Mono::min)
+    }
+
+    pub fn is_late(&self, now: Mono) -> bool {
+        self.limit() <= now
+    }
+
+    pub fn opened(&mut self, id: u64, request: RequestId) {
+        self.open.insert(id, request);
+    }
+
+    /// The core has no more to do with this request.
+    pub fn settled(&mut self, id: u64) -> Option<RequestId> {
+        self.open.remove(&id)
+    }
+
+    /// The requests that the core still has to do with.
+    pub fn open(&self) -> Vec<u64> {
+        self.open.keys().copied().collect()
+    }
+
+    pub fn reply(&mut self, id: u64, reply: Reply, date: &str) {
+        let Some(http) = &mut self.http else { return };
+        let headers = [("content-type", &*reply.content_type), ("date", date)];
+        http.respond(id, reply.status, &headers, Length::Exact(reply.body.len() as u64));
+        self.answers.insert(id, Answer::Whole(reply.body));
+    }
+
+    pub fn start_log(&mut self, id: u64, mut pump: Pump) {
+        if self.half_closed {
+            pump.end();
+        }
+        self.answers.insert(id, Answer::Log { pump: Box::new(pump), begun: false });
+    }
+
+    pub fn end_log(&mut self, id: u64) {
+        if let Some(Answer::Log { pump, .. }) = self.answers.get_mut(&id) {
+            pump.end();
+        }
+    }
+
+    /// Reads, answers and writes until nothing moves or its share of the turn is used up: then it is true, and
+    /// wants to be called again without a word from the socket.
+    pub fn go_on(&mut self, now: Mono, date: &str, said: &mut Vec<Said>) -> bool {
+        for _ in 0..ROUNDS {
+            match self.round(now, date, said) {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    log::debug!("A connection is broken: {error}");
+                    self.phase = Phase::Over;
+                }
+            }
+            if self.is_over() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn round(&mut self, now: Mono, date: &str, said: &mut Vec<Said>) -> io::Result<bool> {
+        let read = self.read(now)?;
+        self.poll(now, said);
+        let fed = self.feed(now, date, said);
+        let written = self.write(now)?;
+        if self.phase == Phase::Closing && !self.has_output() {
+            self.linger(now)?;
+        }
+        Ok(read || fed || written)
+    }
+
+    fn read(&mut self, now: Mono) -> io::Result<bool> {
+        let mut buffer = [0; READ];
+        let (mut total, ended) = (0, self.ended);
+        while self.readable && !self.ended && total < ROUND && self.wants_input() {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => self.end_input(),
+                Ok(n) => {
+                    total += n;
+                    self.take_in(&buffer[..n], now);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(total > 0 || self.ended != ended)
+    }
+
+    fn wants_input(&self) -> bool {
+        match self.phase {
+            Phase::Serving => self.http.as_ref().is_none_or(HttpServer::wants_input),
+            Phase::Lingering { .. } => true,
+            Phase::Closing | Phase::Over => false,
+        }
+    }
+
+    fn end_input(&mut self) {
+        self.ended = true;
+        match &mut self.http {
+            Some(http) if self.phase == Phase::Serving => http.feed_eof(),
+            _ => self.phase = Phase::Over,
+        }
+    }
+
+    fn take_in(&mut self, bytes: &[u8], now: Mono) {
+        if self.phase != Phase::Serving {
+            return;
+        }
+        let Some(tls) = &mut self.tls else {
+            if let Some(http) = &mut self.http {
+                http.feed(bytes);
+            }
+            return;
+        };
+        let mut plain = Vec::new();
+        let fed = tls.feed(bytes, |part| plain.extend_from_slice(part));
+        if self.http.is_none() && !tls.is_handshaking() {
+            self.http = Some(HttpServer::new(Protocol::from_alpn(tls.alpn()), BODY_MAX));
+            self.progress = now;
+        }
+        if let Some(http) = &mut self.http {
+            http.feed(&plain);
+            if tls.is_ended() {
+                http.feed_eof();
+            }
+        }
+        if let Err(broken) = fed {
+            log::debug!("A client's TLS is broken: {}", broken.0);
+            self.close();
+        }
+    }
+
+    /// Nothing more is asked or answered; what is under way to the socket goes out.
+    fn close(&mut self) {
+        self.phase = Phase::Closing;
+        self.answers.clear();
+        self.http = None;
+    }
+
+    fn poll(&mut self, now: Mono, said: &mut Vec<Said>) {
+        let Some(http) = &mut self.http else { return };
+        let mut closed = false;
+        for event in http.poll() {
+            match event {
+                Event::Request { id, head } => {
+                    self.served = true;
+                    self.progress = now;
+                    said.push(Said::Request(id, head));
+                }
+                Event::Gone { id } => {
+                    self.answers.remove(&id);
+                    said.push(Said::Gone(id));
+                }
+                // Short answers go out; a log that would go on for ever ends where it is.
+                Event::HalfClosed { id } => {
+                    self.half_closed = true;
+                    if let Some(Answer::Log { pump, .. }) = self.answers.get_mut(&id) {
+                        pump.end();
+                    }
+                }
+                Event::Refused { status } => log::debug!("Refused a request with {status}"),
+                Event::Closed => closed = true,
+                Event::Writable { .. } | Event::Body { .. } | Event::BodyEnd { .. } => {}
+            }
+        }
+        if closed && self.phase == Phase::Serving {
+            self.phase = Phase::Closing;
+            self.answers.clear();
+        }
+    }
+
+    /// Hands on what the answers have, each in its turn. True if anything moved.
+    fn feed(&mut self, now: Mono, date: &str, said: &mut Vec<Said>) -> bool {
+        let Some(http) = &mut self.http else { return false };
+        let mut slices = SLICES;
+        let mut moved = false;
+        self.stuck = false;
+        let (before, after): (Vec<u64>, Vec<u64>) =
+            self.answers.keys().partition(|id| **id < self.next_answer);
+        for id in after.into_iter().chain(before) {
+            let Some(answer) = self.answers.get_mut(&id) else { continue };
+            self.next_answer = id;
+            if slices == 0 {
+                return true;
+            }
+            loop {
+                slices = slices.saturating_sub(1);
+                match answer.send(http, id, now, date) {
+                    Sent::Some if slices > 0 => moved = true,
+                    Sent::Some => {
+                        moved = true;
+                        break;
+                    }
+                    Sent::Nothing => break,
+                    Sent::Stuck => {
+                        self.stuck = true;
+                        break;
+                    }
+                    Sent::All => {
+                        moved = true;
+                        self.answers.remove(&id);
+                        said.push(Said::Gone(id));
+                        break;
+                    }
+                }
+            }
+        }
+        moved
+    }
+
+    fn has_output(&mut self) -> bool {
+        let plain = self.http.as_mut().is_some_and(|http| !http.output().is_empty());
+        plain || self.tls.as_ref().is_some_and(TlsSession::wants_write)
+    }
+
+    fn write(&mut self, now: Mono) -> io::Result<bool> {
+        let mut total = 0;
+        while self.writable && total < ROUND {
+            let written = match (&mut self.tls, &mut self.http) {
+                (Some(tls), http) => {
+                    if let Some(http) = http {
+                        let taken = tls.write(http.output());
+                        http.consume_output(taken);
+                    }
+                    if !tls.wants_write() {
+                        break;
+                    }
+                    tls.write_to(&mut self.socket)
+                }
+                (None, Some(http)) => {
+                    let output = http.output();
+                    if output.is_empty() {
+                        break;
+                    }
+                    let written = self.socket.write(output);
+                    http.consume_output(*written.as_ref().unwrap_or(&0));
+                    written
+                }
+                (None, None) => break,
+            };
+            match written {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => total += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if total > 0 {
+            self.progress = now;
+        }
+        Ok(total > 0)
+    }
+
+    /// Everything is written: says so, and waits for the client to do the same.
+    fn linger(&mut self, now: Mono) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls
+            && self.http.take().is_some()
+        {
+            tls.close();
+            // If the socket does not take it at once, its end must do.
+            while tls.wants_write() && tls.write_to(&mut self.socket).is_ok_and(|n| n > 0) {}
+        }
+        if self.ended {
+            self.phase = Phase::Over;
+            return Ok(());
+        }
+        self.socket.shutdown(std::net::Shutdown::Write)?;
+        self.phase = Phase::Lingering { until: now + LINGER_TIME };
+        Ok(())
+    }
+}
+
+enum Sent {
+    /// There may be more.
+    Some,
+    /// Nothing for now.
+    Nothing,
+    /// The client has to take something first.
+    Stuck,
+    All,
+}
+
+impl Answer {
+    /// One slice of the answer.
+    fn send(&mut self, http: &mut HttpServer, id: u64, now: Mono, date: &str) -> Sent {
+        let (pump, begun) = match self {
+            Answer::Whole(body) => {
+                let taken = http.write_body(id, body);
+                body.advance(taken);
+                return match (body.is_empty(), taken) {
+                    (true, _) => {
+                        http.finish(id);
+                        Sent::All
+                    }
+                    (false, 0) => Sent::Stuck,
+                    (false, _) => Sent::Some,
+                };
+            }
+            Answer::Log { pump, begun } => (pump, begun),
+        };
+        let flow = pump.go_on(now);
+        if !*begun && !matches!(flow, Flow::More | Flow::Broken(_)) {
+            *begun = true;
+            let headers = [("content-type", "text/plain"), ("date", date)];
+            http.respond(id, 200, &headers, Length::Unknown);
+        }
+        match flow {
+            Flow::Bytes(bytes) => {
+                let taken = http.write_body(id, bytes);
+                pump.consume(taken);
+                if taken == 0 { Sent::Stuck } else { Sent::Some }
+            }
+            Flow::More => Sent::Some,
+            Flow::Wait => Sent::Nothing,
+            Flow::Through => {
+                http.finish(id);
+                Sent::All
+            }
+            Flow::Broken(why) if *begun => {
+                log::warn!("A log breaks off: {why}");
+                http.abort(id);
+                Sent::All
+            }
+            Flow::Broken(why) => {
+                let headers = [("content-type", "text/plain; charset=utf-8"), ("date", date)];
+                http.reply(id, 400, &headers, format!("{why}\n").into());
+                Sent::All
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The target of a request, taken apart: path and query, percent-decoded, as the core wants them.
+
+use super::connection::Origin;
+use steplet_core::event::Request;
+use steplet_core::ids::RequestId;
+use steplet_wire::http_server::RequestHead;
+
+/// Longest target, and most pairs in its query: what no client of a kubelet comes near.
+const TARGET_MAX: usize = 8 * 1024;
+const PAIRS_MAX: usize = 64;
+
+/// The request for the core. Errors: what is wrong with it, as the text of a 400.
+pub fn request(id: RequestId, origin: Origin, head: &RequestHead) -> Result<Request, String> {
+    let bad = |what: &str| Err(format!("400 Bad Request: {what}\n"));
+    if head.target.len() > TARGET_MAX {
+        return bad("the request target is too long");
+    }
+    let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
+    let Some(path) = decode(path, false) else { return bad("malformed path") };
+    let mut pairs = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (Some(key), Some(value)) = (decode(key, true), decode(value, true)) else {
+            return bad("malformed query");
+        };
+        pairs.push((key, value));
+    }
+    if pairs.len() > PAIRS_MAX {
+        return bad("too many query parameters");
+    }
+    Ok(Request {
+        id,
+        listener: origin.listener,
+        method: head.method.clone(),
+        path,
+        query: pairs,
+        loopback: origin.loopback,
+    })
+}
+
+/// `%41` is A; in a query `+` is a blank. None when it is no UTF-8 or the escapes are malformed.
+fn decode(text: &str, plus: bool) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'%' => {
+                let hex = [bytes.next()?, bytes.next()?];
+                let hex = std::str::from_utf8(&hex).ok()?;
+                if !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    return None;
+                }
+                out.push(u8::from_str_radix(hex, 16).ok()?);
+            }
+            b'+' if plus => out.push(b' '),
+            other => out.push(other),
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_escapes() {
+        let check = |text, plus, want: Option<&str>| {
+            assert_eq!(decode(text, plus).as_deref(), want, "{text}");
+        };
+        check("/a%20b", false, Some("/a b"));
+        check("a+b", false, Some("a+b"));
+        check("a+b%2B", true, Some("a b+"));
+        check("%", false, None);
+        check("%4", false, None);
+        check("%+1", false, None);
+        check("%ff", false, None);
+        check("%C3%A4", false, Some("ä"));
+    }
+}
