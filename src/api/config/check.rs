@@ -191,7 +191,9 @@ impl Checker<'_> {
         for (path, address) in
             [("address", &c.address), ("healthzBindAddress", &c.healthz_bind_address)]
         {
-            let fits = address.parse::<core::net::IpAddr>().is_ok();
+            // healthz is bound by name as well, and localhost is the name that people use.
+            let fits = address.parse::<core::net::IpAddr>().is_ok()
+                || path == "healthzBindAddress" && address == "localhost";
             self.rule(fits, path, &format!("must be an IP address, not \"{address}\""));
         }
         if let Some(tracing) = &c.tracing {
@@ -229,11 +231,15 @@ impl Checker<'_> {
         self.range("logging.verbosity", l.verbosity, 0, i64::from(i32::MAX));
         let fits = l.vmodule.is_empty() || l.format == "text";
         self.rule(fits, "logging.vmodule", "needs logging.format: text");
-        for (path, options) in [("text", &l.options.text), ("json", &l.options.json)] {
-            let path = format!("logging.options.{path}.infoBufferSize");
-            let fits =
-                options.info_buffer_size.is_zero() || self.gates.enabled("LoggingAlphaOptions");
-            self.rule(fits, &path, "needs the feature gate LoggingAlphaOptions");
+        let gate = self.gates.enabled("LoggingAlphaOptions");
+        for (format, options) in [("text", &l.options.text), ("json", &l.options.json)] {
+            for (field, unset) in [
+                ("splitStream", !options.split_stream),
+                ("infoBufferSize", options.info_buffer_size.is_zero()),
+            ] {
+                let path = format!("logging.options.{format}.{field}");
+                self.rule(unset || gate, &path, "needs the feature gate LoggingAlphaOptions");
+            }
         }
         for (i, item) in l.vmodule.iter().enumerate() {
             let pattern = &item.file_pattern;

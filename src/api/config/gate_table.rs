@@ -34,7 +34,7 @@ const fn locked_off(name: &'static str, stage: Stage) -> Gate {
 }
 
 /// By name.
-pub(super) static GATES: &[Gate] = &[
+pub(super) const GATES: &[Gate] = &[
     on("APIResponseCompression", Beta),
     on("APIServerIdentity", Beta),
     locked_on("APIServerTracing", Ga),
@@ -278,7 +278,7 @@ pub(super) static GATES: &[Gate] = &[
 ];
 
 /// A gate that is on, and the gates that must be on with it.
-pub(super) static NEEDS: &[(&str, &[&str])] = &[
+pub(super) const NEEDS: &[(&str, &[&str])] = &[
     ("AuthorizeNodeWithSelectors", &["AuthorizeWithSelectors"]),
     ("ClusterTrustBundleProjection", &["ClusterTrustBundle"]),
     ("DRAAdminAccess", &["DynamicResourceAllocation"]),

@@ -54,6 +54,7 @@ record! {
         "enableContentionProfiling" enable_contention_profiling: bool,
         /// 0: not served.
         "healthzPort" healthz_port: i32 = nil(10248),
+        /// An IP address, or `localhost`.
         "healthzBindAddress" healthz_bind_address: String = zero("127.0.0.1".into()),
         /// Of the kubelet itself.
         "oomScoreAdj" oom_score_adj: i32 = nil(-999),

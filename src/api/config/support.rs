@@ -34,7 +34,7 @@ const fn row(path: &'static str, support: Support) -> Row {
 }
 
 /// In the order of the published reference.
-static ROWS: &[Row] = &[
+const ROWS: &[Row] = &[
     row("enableServer", Honoured),
     row("staticPodPath", Honoured),
     row("podLogsDir", Honoured),

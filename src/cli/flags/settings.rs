@@ -84,6 +84,9 @@ impl Layers<'_> {
     /// Lays the flags over a configuration. Gates are merged, patterns of --vmodule added; all
     /// other flags replace.
     fn flags(&mut self, config: &mut KubeletConfiguration) {
+        // Only the flags can set these: where upstream declares them it forgets what the file said.
+        config.logging.options.text.split_stream = false;
+        config.logging.options.json.split_stream = false;
         let gates = config.feature_gates.clone();
         let vmodule = config.logging.vmodule.clone();
         for (name, path, value) in &self.line.fields {

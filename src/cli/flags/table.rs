@@ -446,6 +446,18 @@ pub(super) static FLAGS: &[Flag] = &[
         "at most this long is a log line kept back",
     ),
     mirror(
+        "log-json-info-buffer-size",
+        Quantity,
+        "logging.options.json.infoBufferSize",
+        "bytes of info lines kept back, for JSON",
+    ),
+    mirror(
+        "log-json-split-stream",
+        Bool,
+        "logging.options.json.splitStream",
+        "errors to stderr, the rest to stdout, for JSON",
+    ),
+    mirror(
         "log-text-info-buffer-size",
         Quantity,
         "logging.options.text.infoBufferSize",
