@@ -6,6 +6,7 @@ pub mod crash;
 pub mod doors;
 pub mod figures;
 pub mod log;
+mod memory;
 pub mod mounts;
 pub mod reactor;
 #[cfg(test)]

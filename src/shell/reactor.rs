@@ -4,10 +4,10 @@ use super::clock::{self, Clock};
 use super::crash;
 use super::doors::work::Job;
 use super::doors::{Doors, Outside};
-use super::figures;
 use super::tape::{Recorder, Taped, call_name};
 use super::turns::Turns;
 use super::vault::Vault;
+use super::{figures, memory};
 use mio::{Events, Poll};
 use std::borrow::Cow;
 use std::io::{self, ErrorKind};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use steplet_core::Core;
 use steplet_core::effect::{Call, Effect, KernelOp};
 use steplet_core::event::{Boot, Event, Item, KernelReply, Outcome, Signal};
-use steplet_core::time::{Mono, Now};
+use steplet_core::time::{Mono, Now, Span};
 
 /// Descriptors looked at in one turn; the rest is ready in the next one.
 const READY_PER_TURN: usize = 128;
@@ -24,6 +24,10 @@ const READY_PER_TURN: usize = 128;
 const STEPS_PER_TURN: Duration = Duration::from_millis(4);
 /// A turn that took longer is told to people.
 const LONG_TURN: Duration = Duration::from_millis(10);
+
+/// Start-up is over by the first; no wake-up is made for it.
+const FIRST_TRIM: Span = Span::from_secs(15);
+const TRIM_EVERY: Span = Span::from_secs(600);
 
 /// Sees the core after each turn that changed it: the live table of `steplet run`.
 pub type Watcher = Box<dyn FnMut(&Core, Now)>;
@@ -38,6 +42,8 @@ pub struct Reactor {
     watcher: Option<Watcher>,
     /// When to ask the core to end as if by Ctrl-C.
     stop_at: Option<Mono>,
+    /// When to give back what was mapped and is not needed.
+    trim_at: Mono,
     exit: Option<i32>,
     slowest: Slowest,
 }
@@ -63,6 +69,7 @@ impl Reactor {
             turns: Turns::new(),
             watcher: None,
             stop_at: None,
+            trim_at: Mono(clock::mono().0.saturating_add(FIRST_TRIM.0)),
             exit: None,
             slowest: Slowest::default(),
         })
@@ -140,6 +147,10 @@ impl Reactor {
             self.doors.ready(event, now);
         }
         self.doors.tend(now);
+        if self.trim_at <= now {
+            memory::forget_text();
+            self.trim_at = now + TRIM_EVERY;
+        }
         if self.stop_at.is_some_and(|at| at <= now) {
             self.stop_at = None;
             self.doors.push(Event::Signal(Signal::Interrupt));
