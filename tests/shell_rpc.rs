@@ -3,12 +3,14 @@
 mod shell_world;
 
 use bytes::Bytes;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use prost::Message;
 use shell_world::World;
 use shell_world::runtime::{Answer, Runtime};
 use std::io::Read;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use steplet_api::cri;
 use steplet_core::effect::{Call, Peer, Rpc};
@@ -255,6 +257,35 @@ fn a_runtime_that_does_not_read_fills_no_memory_and_no_time() {
     world.events_for(Duration::from_millis(100));
     let token = call(&mut world, "/s/x");
     assert_eq!(error(world.outcome(token)).code, RpcError::UNAVAILABLE);
+}
+
+/// Signals that interrupt every system call change nothing.
+#[test]
+fn interrupted_calls_go_on() {
+    extern "C" fn nothing(_: i32) {}
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler does nothing at all.
+    unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
+    let mut world = World::new("rpc");
+    let _runtime =
+        Runtime::start(&world.socket(), |_, _| Answer::Message(vec![7; 3_000_000].into()));
+    // SAFETY: a thread can always ask for its own name.
+    let thread = unsafe { libc::pthread_self() };
+    let over = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&over);
+    let pest = std::thread::spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            // SAFETY: the thread lives until this one was joined.
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    for _ in 0..3 {
+        let token = call(&mut world, "/s/large");
+        assert_eq!(world.outcome(token), Outcome::Rpc(Ok(vec![7; 3_000_000].into())));
+    }
+    over.store(true, Ordering::Relaxed);
+    pest.join().unwrap();
 }
 
 #[test]

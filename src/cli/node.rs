@@ -70,6 +70,7 @@ impl Node {
             reactor.stop_after(span);
         }
         let boot = Boot { seed, settings: self.settings, machine, set_aside };
+        boot::notify_ready();
         reactor.run(boot).map_err(loop_error)
     }
 }
