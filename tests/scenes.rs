@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-use steplet::shell::doors::manifests::{Loaded, understand};
+use steplet::shell::doors::{Loaded, understand};
 use steplet_core::event::Manifest;
 use steplet_sim::scene::play;
 

@@ -1,4 +1,5 @@
-//! The whole program as a process, against a runtime that has nothing: signals, locks, limits, idleness.
+//! The whole program as a process, against a runtime that has nothing: signals, locks, limits,
+//! idleness.
 
 mod shell_world;
 

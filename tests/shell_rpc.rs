@@ -1,4 +1,5 @@
-//! The runtime's door against a runtime on a unix socket: answers, ends, deadlines, restarts, full sockets.
+//! The runtime's door against a runtime on a unix socket: answers, ends, deadlines, restarts, full
+//! sockets.
 
 mod shell_world;
 

@@ -74,13 +74,16 @@ fn all(problems: &[Problem]) -> String {
 /// What upstream does not start with, each with the way out.
 fn refuse(told: &flags::Settings, cgroup_version: u8) -> Result<(), String> {
     if !told.flags.kubeconfig.is_empty() || !told.flags.bootstrap_kubeconfig.is_empty() {
-        return Err("--kubeconfig: this version does not speak to an API server yet. Without that flag it runs \
-             alone, with the pods of --pod-manifest-path (staticPodPath) and --manifest-url (staticPodURL)"
-            .into());
+        return Err(
+            "--kubeconfig: this version does not speak to an API server yet. Without that \
+             flag it runs alone, with the pods of --pod-manifest-path (staticPodPath) and \
+             --manifest-url (staticPodURL)"
+                .into(),
+        );
     }
     if told.config.fail_swap_on && boot::swap_is_on() {
-        return Err("swap is on, and failSwapOn forbids that: turn it off (swapoff -a), or set failSwapOn: false \
-             (--fail-swap-on=false)"
+        return Err("swap is on, and failSwapOn forbids that: turn it off (swapoff -a), or set \
+             failSwapOn: false (--fail-swap-on=false)"
             .into());
     }
     match cgroup_version {
@@ -212,7 +215,8 @@ mod tests {
     #[test]
     fn reserved_amounts_are_added_up() {
         let config = config(
-            r#""kubeReserved":{"cpu":"100m","memory":"1Gi"},"systemReserved":{"cpu":"1","pid":"100"}"#,
+            r#""kubeReserved":{"cpu":"100m","memory":"1Gi"},
+               "systemReserved":{"cpu":"1","pid":"100"}"#,
         );
         assert_eq!(reserved(&config, "cpu", Quantity::milli_value), 1100);
         assert_eq!(reserved(&config, "memory", Quantity::value), 1 << 30);

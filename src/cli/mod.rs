@@ -33,7 +33,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.collect();
     let result = match args.split_first() {
         Some((name, flags)) if is_kubelet(name) => kubelet::main(flags.to_vec()),
-        Some((_, args)) if !args.is_empty() => command(args),
+        Some((_, args)) if !args.is_empty() => command(args.to_vec()),
         _ => {
             eprint!("{HELP}");
             return 2;
@@ -49,8 +49,8 @@ fn is_kubelet(name: &OsString) -> bool {
     Path::new(name).file_name().is_some_and(|name| name == "kubelet")
 }
 
-fn command(all: &[OsString]) -> Result<i32, String> {
-    let mut args = all.to_vec().into_iter();
+fn command(all: Vec<OsString>) -> Result<i32, String> {
+    let mut args = all.clone().into_iter();
     let first = args.next().unwrap_or_default();
     match first.to_str() {
         Some("run") => run::main(args),
@@ -63,7 +63,7 @@ fn command(all: &[OsString]) -> Result<i32, String> {
             Ok(0)
         }
         Some("help" | "--help" | "-h") => Ok(help(args.next())),
-        Some(flag) if flag.starts_with('-') => kubelet::main(all.to_vec()),
+        Some(flag) if flag.starts_with('-') => kubelet::main(all),
         _ => Err(format!("there is no command {}; see `steplet help`", first.display())),
     }
 }
@@ -82,5 +82,5 @@ fn help(about: Option<OsString>) -> i32 {
 /// A process of the helper pool; started by the agent, never by hand.
 fn helper(mut args: impl Iterator<Item = OsString>) -> i32 {
     let parent = args.next().and_then(|pid| pid.to_str()?.parse().ok());
-    parent.map_or(2, crate::shell::doors::work::serve)
+    parent.map_or(2, crate::shell::doors::serve)
 }

@@ -75,7 +75,8 @@ impl Node {
     }
 }
 
-/// What `--node-ip` makes of the addresses found: nothing, a choice of the family that comes first, or others.
+/// What `--node-ip` makes of the addresses found: nothing, a choice of the family that comes first,
+/// or others.
 fn host_ips(node_ip: &str, mut found: Vec<String>) -> Result<Vec<String>, String> {
     let is_v6 = |ip: &String| ip.contains(':');
     match node_ip {

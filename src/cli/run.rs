@@ -22,8 +22,8 @@ Runs pods on this machine, in the foreground. No cluster is needed, only contain
 
     steplet run FILE...
 
-Each FILE is a Pod manifest in YAML or JSON, or a directory of them. They are watched: what you change is
-changed. Ctrl-C stops the pods and removes what they left.
+Each FILE is a Pod manifest in YAML or JSON, or a directory of them. They are watched: edit one, and
+its pod follows. Ctrl-C stops the pods and removes what they left.
 
   --for TIME       end by itself after this time: 20s, 5m, 1h30m
   --root-dir DIR   where the node keeps its state (default /var/lib/steplet)
@@ -167,8 +167,8 @@ fn bytes(text: &str) -> Result<u64, String> {
 fn refuse_beside_a_kubelet() -> Result<(), String> {
     if let Some((pid, name)) = boot::other_kubelet() {
         return Err(format!(
-            "{name} runs on this machine (process {pid}), and the pods are its: stop it first, or put the \
-             manifests into its staticPodPath"
+            "{name} runs on this machine (process {pid}), and the pods are its: stop it first, or \
+             put the manifests into its staticPodPath"
         ));
     }
     if TcpStream::connect((Ipv4Addr::LOCALHOST, 10250)).is_ok() {

@@ -1,4 +1,5 @@
-//! What `steplet run` shows: a table that is drawn again and again on a terminal, plain lines elsewhere.
+//! What `steplet run` shows: a table that is drawn again and again on a terminal, plain lines
+//! elsewhere.
 
 use crate::shell::{log, terminal};
 use std::collections::BTreeMap;

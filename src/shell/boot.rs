@@ -71,7 +71,8 @@ pub fn lock(root: &Path) -> Result<Lock, LockError> {
     Ok(Lock(held))
 }
 
-/// Takes the directory that a runtime's socket lies in, whatever file there is; `None` when it is not there yet.
+/// Takes the directory that a runtime's socket lies in, whatever file there is; `None` when it is
+/// not there yet.
 pub fn lock_beside(socket: &Path) -> Result<Option<Lock>, LockError> {
     match File::open(socket.parent().unwrap_or(Path::new("/"))) {
         Ok(dir) => Ok(Some(Lock(take(dir)?))),
@@ -101,7 +102,8 @@ fn has_swap(swaps: &str) -> bool {
     swaps.lines().skip(1).any(|line| !line.trim().is_empty())
 }
 
-/// Asks for the limits that a node agent should have. A sandbox may refuse; the agent then works with less.
+/// Asks for the limits that a node agent should have. A sandbox may refuse; the agent then works
+/// with less.
 pub fn raise_limits(max_open_files: u64, oom_score_adj: i32) {
     if let Err(error) = raise_open_files(max_open_files) {
         log::info!("Cannot raise the limit of open files to {max_open_files}: {error}");
@@ -231,8 +233,8 @@ fn thermal_throttle() -> Vec<String> {
     (0..cpus()).map(path).filter(|path| Path::new(path).is_dir()).collect()
 }
 
-/// The addresses of the interfaces with a default route, IPv4 first (contract 4.2); none on a machine without
-/// a network.
+/// The addresses of the interfaces with a default route, IPv4 first (contract 4.2); none on a
+/// machine without a network.
 fn host_ips() -> Vec<String> {
     let v4 = default_interface(&read("/proc/net/route"));
     let v6 = default_interface_v6(&read("/proc/net/ipv6_route"));
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn default_routes() {
-        let v4 = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+        let v4 = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU ...\n\
                   eth1\t00000000\t0101A8C0\t0003\t0\t0\t200\t00000000\t0\t0\t0\n\
                   eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
                   eth2\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";

@@ -51,7 +51,8 @@ pub fn mono() -> Mono {
     Mono(read(ClockId::CLOCK_BOOTTIME).cast_unsigned())
 }
 
-/// The time that this thread has spent on a processor: in a long turn, the rest was spent waiting for one.
+/// The time that this thread has spent on a processor: in a long turn, the rest was spent waiting
+/// for one.
 pub fn cpu() -> Duration {
     Duration::from_nanos(read(ClockId::CLOCK_THREAD_CPUTIME_ID).cast_unsigned())
 }

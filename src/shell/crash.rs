@@ -1,7 +1,7 @@
 //! What is left of a crash: a record on disk, with the manifest that was being worked on.
 //!
-//! A manifest that brought the program down three times within five minutes is set aside at the next start,
-//! until its content changes.
+//! A manifest that brought the program down three times within five minutes is set aside at the
+//! next start, until its content changes.
 
 use super::clock::Clock;
 use serde::{Deserialize, Serialize};

@@ -1,22 +1,17 @@
-//! The doors between the core and the world: an effect goes out through one, and its answer comes back.
+//! The doors between the core and the world: an effect goes out through one, and its answer comes
+//! back.
 
 mod disk;
-mod fetch;
 mod helper;
 mod kernel;
 pub mod listen;
-pub mod manifests;
-mod pod_dirs;
-mod remove;
 mod rpc;
 mod signal;
 mod splice;
-mod subpath;
-mod tail;
-pub mod work;
 
+pub use disk::{Loaded, make_dirs, understand};
+pub use helper::{Job, serve};
 pub use kernel::Kernel;
-pub use pod_dirs::make_dirs;
 
 use super::vault::Vault;
 use helper::Asker;
@@ -30,9 +25,9 @@ use steplet_core::effect::{Call, Effect};
 use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, SetAside};
 use steplet_core::ids::Token;
 use steplet_core::time::Mono;
-use work::Job;
 
-/// Which door a descriptor belongs to; in the low bits of its `mio::Token`, with the door's own index above.
+/// Which door a descriptor belongs to; in the low bits of its `mio::Token`, with the door's own
+/// index above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     Signal,
@@ -57,8 +52,8 @@ impl Door {
 
 /// Events on their way to the core, in the order in which they were taken from the world.
 ///
-/// It is the one place that keeps the promise of a token: exactly one Done for each call, and after a Cancel
-/// nothing.
+/// It is the one place that keeps the promise of a token: exactly one Done for each call, and after
+/// a Cancel nothing.
 #[derive(Default)]
 pub struct Inbox {
     events: VecDeque<Event>,
@@ -191,7 +186,8 @@ impl Doors {
         doors || !self.inbox.events.is_empty()
     }
 
-    /// What is to be done after the descriptors: ended processes, calls whose time is up, manifests to read.
+    /// What is to be done after the descriptors: ended processes, calls whose time is up, manifests
+    /// to read.
     pub fn tend(&mut self, now: Mono) {
         self.rpc.expire(now, &mut self.inbox);
         self.helpers.expire(now);
@@ -268,8 +264,8 @@ impl Doors {
                 self.disk.cancel(token);
                 self.helpers.cancel(token);
             }
-            // The answer lies in the inbox and is thrown away: whoever compares with what the core has seen
-            // last must not count it.
+            // The answer lies in the inbox and is thrown away: whoever compares with what the core
+            // has seen last must not count it.
             Some(true) => {
                 self.rpc.forget_lists();
                 self.helpers.forget_fetched();

@@ -14,8 +14,8 @@ pub enum Format {
     Json,
 }
 
-/// From `--v` on which a line of this level shows. klog has no names for its levels; these are the numbers
-/// at which upstream writes what `debug!` and `trace!` stand for.
+/// From `--v` on which a line of this level shows. klog has no names for its levels; these are the
+/// numbers at which upstream writes what `debug!` and `trace!` stand for.
 const DEBUG_FROM: u32 = 2;
 const TRACE_FROM: u32 = 5;
 
@@ -43,7 +43,8 @@ pub fn start(format: Format, verbosity: Option<u32>) {
     log::set_max_level(level);
 }
 
-/// From now on lines are kept for `take_held`, so that they do not tear up what is drawn on the terminal.
+/// From now on lines are kept for `take_held`, so that they do not tear up what is drawn on the
+/// terminal.
 pub fn hold() {
     *held() = Some(String::new());
 }

@@ -2,8 +2,7 @@
 
 use super::clock::{self, Clock};
 use super::crash;
-use super::doors::work::Job;
-use super::doors::{Doors, Outside};
+use super::doors::{Doors, Job, Outside};
 use super::tape::{Recorder, Taped, call_name};
 use super::turns::Turns;
 use super::vault::Vault;
@@ -239,7 +238,8 @@ impl Reactor {
         text
     }
 
-    /// How long to wait: until the core or a door wants something, rounded up to a millisecond by the system.
+    /// How long to wait: until the core or a door wants something, rounded up to a millisecond by
+    /// the system.
     fn timeout(&self) -> Option<Duration> {
         if self.doors.busy() {
             return Some(Duration::ZERO);

@@ -1,8 +1,10 @@
-//! Secrets that the core may carry about, but never see: it gets a seal, which a door opens on the way out.
+//! Secrets that the core may carry about, but never see: it gets a seal, which a door opens on the
+//! way out.
 
 use std::collections::BTreeMap;
 
-/// What a seal begins with. It is not allowed in an HTTP header's value, so no value can pass for a seal.
+/// What a seal begins with. It is not allowed in an HTTP header's value, so no value can pass for a
+/// seal.
 const MARK: char = '\u{1}';
 
 /// The secrets of this process by their seal.

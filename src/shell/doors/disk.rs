@@ -1,8 +1,16 @@
 //! Files of the agent's own: bounded work that is done on the thread and answered as an event.
 
-use super::manifests::{self, Loaded};
-use super::work::Job;
-use super::{Door, Inbox, fault, pod_dirs, tail};
+mod manifests;
+mod pod_dirs;
+mod remove;
+mod subpath;
+mod tail;
+
+pub use manifests::{Loaded, load, understand};
+pub use pod_dirs::{make_dirs, open_regular, prepare_container, set_up};
+pub use remove::{remove_tree, tear_down};
+
+use super::{Door, Inbox, Job, fault, reason};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use nix::errno::Errno;
@@ -103,7 +111,8 @@ impl Disk {
         Next::Answered
     }
 
-    /// The core gave the call up. What it has seen of a scan is no longer known, so it is told again.
+    /// The core gave the call up. What it has seen of a scan is no longer known, so it is told
+    /// again.
     pub fn cancel(&mut self, token: Token) {
         self.watches.remove(&token);
         self.scans.retain(|scan| {
@@ -272,7 +281,8 @@ impl Watch {
             None if name.as_encoded_bytes().starts_with(b".") => return false,
             Some(_) | None => {}
         }
-        // A file that was just made is still being written, and its closing is announced too. A link is whole.
+        // A file that was just made is still being written, and its closing is announced too. A
+        // link is whole.
         let made = event.mask.contains(AddWatchFlags::IN_CREATE);
         let half = |path| fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.nlink() == 1);
         !(made && half(self.dir.join(name)))

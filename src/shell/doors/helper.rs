@@ -1,11 +1,15 @@
 //! The helper pool: a few processes of this very program for work that may hang.
 //!
-//! They are started on need, do one job at a time, and end when nothing is to be done for a while. A job that
-//! does not end in time is given up; its process is left alone until it ends, and holds up nobody else, unless
-//! all of them hang.
+//! They are started on need, do one job at a time, and end when nothing is to be done for a while.
+//! A job that does not end in time is given up; its process is left alone until it ends, and holds
+//! up nobody else, unless all of them hang.
 
-use super::work::{FRAME_MAX, Job, encode};
-use super::{Door, fault};
+mod fetch;
+mod work;
+
+pub use work::{Job, serve};
+
+use super::{Door, disk, fault, kernel};
 use mio::net::UnixStream;
 use mio::{Interest, Registry};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +22,7 @@ use std::process::{Child, Command, Stdio};
 use steplet_core::event::{Fault, FaultKind, HelperReply, Outcome};
 use steplet_core::ids::Token;
 use steplet_core::time::{Mono, Span};
+use work::{FRAME_MAX, encode};
 
 const WORKERS_MAX: usize = 8;
 const QUEUE_MAX: usize = 1000;

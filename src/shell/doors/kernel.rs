@@ -1,7 +1,8 @@
 //! The cgroup filesystems: one tree on version 2, one for each group of controllers on version 1.
 //!
-//! Upstream: pkg/kubelet/cm/cgroup_manager_linux.go (v1.36) with the cgroupfs driver; contract section 7.
-//! A hybrid machine counts as version 1: its unified tree has no controllers and is left alone.
+//! Upstream: pkg/kubelet/cm/cgroup_manager_linux.go (v1.36) with the cgroupfs driver; contract
+//! section 7. A hybrid machine counts as version 1: its unified tree has no controllers and is left
+//! alone.
 
 use super::fault;
 use crate::shell::mounts::{self, Mount};
@@ -109,8 +110,8 @@ impl Kernel {
         }
     }
 
-    /// Whether a write could make the kernel reclaim memory first, which takes time: a limit below what is
-    /// in use.
+    /// Whether a write could make the kernel reclaim memory first, which takes time: a limit below
+    /// what is in use.
     pub fn may_reclaim(&self, op: &KernelOp) -> bool {
         let KernelOp::SetCgroups(cgroups) = op else { return false };
         let Some(tree) = self.tree_of("memory") else { return false };

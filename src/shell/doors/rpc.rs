@@ -1,7 +1,7 @@
 //! Calls to the container runtime: gRPC over a unix socket.
 //!
-//! A connection is made when a call needs it. While there is none, calls end as `Unavailable` at once:
-//! the core decides when to try again, this door only keeps it from knocking too often.
+//! A connection is made when a call needs it. While there is none, calls end as `Unavailable` at
+//! once: the core decides when to try again, this door only keeps it from knocking too often.
 
 use super::{Door, Inbox, reason};
 use bytes::Bytes;
@@ -237,7 +237,8 @@ impl Link {
         }
     }
 
-    /// The connection, made now if there is none and the back-off allows it; else why there is none.
+    /// The connection, made now if there is none and the back-off allows it; else why there is
+    /// none.
     fn connected(&mut self, registry: &Registry, now: Mono) -> Result<&mut Up, String> {
         let leaving = |up: &Up| !up.client.accepts_calls() && up.client.open_calls() == 0;
         if self.up.as_ref().is_some_and(leaving) {

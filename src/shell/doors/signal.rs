@@ -14,8 +14,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals, so that they come through the descriptor only. A program that is started later
-    /// begins with none blocked: the standard library sees to that.
+    /// Blocks the signals, so that they come through the descriptor only. A program that is started
+    /// later begins with none blocked: the standard library sees to that.
     pub fn new(registry: &Registry) -> io::Result<Signals> {
         let mut mask = SigSet::empty();
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD] {

@@ -12,7 +12,7 @@
 mod lines;
 mod tail;
 
-use super::pod_dirs::open_regular;
+use super::disk::open_regular;
 use super::reason;
 use lines::Lines;
 use std::fs::{self, File, Metadata};

@@ -101,7 +101,7 @@ fn has_content(path: &Path) -> bool {
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let file = crate::shell::doors::pod_dirs::open_regular(path);
+    let file = crate::shell::doors::disk::open_regular(path);
     let read = file.and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes));
     read.map_err(|error| format!("cannot read {}: {}", path.display(), reason(&error)))?;
     Ok(bytes)

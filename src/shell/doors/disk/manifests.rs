@@ -15,14 +15,14 @@ use steplet_core::event::{Fault, Manifest, ManifestError, ManifestJson, SetAside
 
 /// Files of one directory.
 const FILES_MAX: usize = 1000;
-/// What is read and understood on the thread: a few milliseconds' work at most. `Limits::FILE` holds for all
-/// else, and a helper does it.
+/// What is read and understood on the thread: a few milliseconds' work at most. `Limits::FILE`
+/// holds for all else, and a helper does it.
 const QUICK: Limits = Limits { bytes: 16 * 1024, values: 2_000, ..Limits::FILE };
 /// Field paths whose line the core is told.
 const LINES_MAX: usize = 10_000;
 
-/// The manifests at a path, which is a file or a directory: names in order, each with where it lies. `None`
-/// when there is nothing at the path.
+/// The manifests at a path, which is a file or a directory: names in order, each with where it
+/// lies. `None` when there is nothing at the path.
 pub fn list(path: &Path) -> Result<Option<Vec<(String, PathBuf)>>, Fault> {
     let at = |error: io::Error| fault(format_args!("cannot read {}", path.display()), &error);
     match fs::metadata(path) {

@@ -1,7 +1,8 @@
 //! The directories and files of a pod on the node.
 //!
-//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/volume/emptydir, pkg/volume/hostpath (v1.36); contract section 10.
-//! Everything here may be done again: a restart of the agent sets up pods that run.
+//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/volume/emptydir, pkg/volume/hostpath (v1.36);
+//! contract section 10. Everything here may be done again: a restart of the agent sets up pods that
+//! run.
 
 use super::{fault, reason};
 use nix::mount::{MsFlags, mount};
@@ -100,7 +101,8 @@ fn read_text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Opens a regular file for reading. Whatever else lies there (a FIFO, a device) is refused, not waited for.
+/// Opens a regular file for reading. Whatever else lies there (a FIFO, a device) is refused, not
+/// waited for.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
@@ -196,7 +198,8 @@ fn check_host_path(path: &Path, kind: HostPathKind) -> Result<(), Fault> {
     Err(Fault { kind: FaultKind::Invalid, message })
 }
 
-/// Whether the files may be made on the thread: none lies in a volume, which may be a foreign filesystem.
+/// Whether the files may be made on the thread: none lies in a volume, which may be a foreign
+/// filesystem.
 pub fn is_quick_container(files: &ContainerFiles) -> bool {
     files.subpaths.is_empty()
 }

@@ -1,5 +1,5 @@
-//! Directories inside a volume, for `subPath` mounts. The volume belongs to the pod, which may fill it with
-//! links that lead out; nothing here follows one out.
+//! Directories inside a volume, for `subPath` mounts. The volume belongs to the pod, which may fill
+//! it with links that lead out; nothing here follows one out.
 //!
 //! Upstream: SafeMakeDir in pkg/volume/util/subpath (v1.36), with openat2 in place of its walk.
 
@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use steplet_core::event::{Fault, FaultKind};
 
-/// Makes the directory `path`, which is `volume` or lies below it, with the volume's own mode. A file that is
-/// there already is fine: it can be mounted too.
+/// Makes the directory `path`, which is `volume` or lies below it, with the volume's own mode. A
+/// file that is there already is fine: it can be mounted too.
 pub fn make(volume: &Path, path: &Path) -> Result<(), Fault> {
     let outside = || Fault {
         kind: FaultKind::Invalid,

@@ -1,6 +1,7 @@
 //! The end of a file: termination messages, and the last lines of a container's log.
 //!
-//! Source of the log format: design document "CRI: Log management"; `<RFC 3339> stdout|stderr F|P <text>`.
+//! Source of the log format: design document "CRI: Log management"; `<RFC 3339> stdout|stderr F|P
+//! <text>`.
 
 use super::fault;
 use super::pod_dirs::open_regular;
@@ -14,8 +15,8 @@ const LOOK_BACK: u64 = 256 * 1024;
 
 /// The last `most` bytes of what a file says, cut to its last `lines` lines first.
 ///
-/// With `cri_log` the file is a container's log and the answer what the container wrote, both streams
-/// together. Errors: of the system, `NotFound` among them.
+/// With `cri_log` the file is a container's log and the answer what the container wrote, both
+/// streams together. Errors: of the system, `NotFound` among them.
 pub fn read(path: &Path, most: u32, lines: Option<u32>, cri_log: bool) -> Result<Bytes, Fault> {
     let at = |error: io::Error| fault(format_args!("cannot read {}", path.display()), &error);
     let look_back = if cri_log || lines.is_some() { LOOK_BACK } else { u64::from(most) };

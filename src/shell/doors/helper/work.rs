@@ -2,8 +2,8 @@
 //!
 //! Jobs and answers go over a socket: four bytes of length, lowest first, then postcard.
 
-use super::manifests::{self, Loaded};
-use super::{fetch, kernel, pod_dirs, remove};
+use super::disk::{self, Loaded};
+use super::{fetch, kernel};
 use crate::shell::tape::TapeJob;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -54,7 +54,8 @@ impl Job {
         }
     }
 
-    /// Jobs on the same thing are done one after the other, so that a hung one holds up its own kind only.
+    /// Jobs on the same thing are done one after the other, so that a hung one holds up its own
+    /// kind only.
     pub fn subject(&self) -> Option<&str> {
         match self {
             Job::SetUpPod(setup) => Some(&setup.pod_dir),
@@ -101,19 +102,19 @@ impl Job {
             |result: Result<(), Fault>| Outcome::Helper(result.map(|()| HelperReply::Done));
         match self {
             Job::SetUpPod(setup) => {
-                Outcome::Helper(pod_dirs::set_up(&setup).map(HelperReply::PodReady))
+                Outcome::Helper(disk::set_up(&setup).map(HelperReply::PodReady))
             }
-            Job::TearDownPod { pod_dir } => helper(remove::tear_down(Path::new(&pod_dir))),
-            Job::RemoveTree { path } => helper(remove::remove_tree(Path::new(&path))),
+            Job::TearDownPod { pod_dir } => helper(disk::tear_down(Path::new(&pod_dir))),
+            Job::RemoveTree { path } => helper(disk::remove_tree(Path::new(&path))),
             Job::FetchManifest { url, headers, known } => match fetch::fetch(&url, &headers) {
-                Ok(bytes) => answer(manifests::understand(&url, &bytes, known)),
+                Ok(bytes) => answer(disk::understand(&url, &bytes, known)),
                 Err(fault) => Outcome::Helper(Err(fault)),
             },
             Job::PrepareContainer(files) => {
-                Outcome::Disk(pod_dirs::prepare_container(&files).map(|()| DiskReply::Done))
+                Outcome::Disk(disk::prepare_container(&files).map(|()| DiskReply::Done))
             }
             Job::LoadManifest { name, path, known } => {
-                answer(manifests::load(&name, Path::new(&path), known))
+                answer(disk::load(&name, Path::new(&path), known))
             }
             Job::Kernel(op) => Outcome::Kernel(kernel::Kernel::new().apply(&op)),
             Job::Tape(job) => helper(job.run().map_err(|error| super::fault("tape", &error))),
@@ -129,8 +130,8 @@ fn answer(loaded: Loaded) -> Outcome {
     }
 }
 
-/// The `steplet helper` process: answers jobs on its standard input, a socket, until the agent closes it.
-/// `parent` is the process id of the agent. Returns the exit status.
+/// The `steplet helper` process: answers jobs on its standard input, a socket, until the agent
+/// closes it. `parent` is the process id of the agent. Returns the exit status.
 pub fn serve(parent: u32) -> i32 {
     // Ends with the agent even while it hangs in a system call that can be interrupted.
     let tied = prctl::set_pdeathsig(Signal::SIGKILL);
@@ -170,7 +171,8 @@ fn read_frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     if frame.len() < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Some(frame)) }
 }
 
-/// A job or an answer with its length before it. One that is too long becomes an answer that says so.
+/// A job or an answer with its length before it. One that is too long becomes an answer that says
+/// so.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     let frame = postcard::to_extend(message, vec![0; 4]).expect("plain data always encodes");
     if frame.len() - 4 > FRAME_MAX {

@@ -1,4 +1,5 @@
-//! Taking a pod's directory away: unmount what lies below it, then remove it without ever crossing a mount.
+//! Taking a pod's directory away: unmount what lies below it, then remove it without ever crossing
+//! a mount.
 
 use super::fault;
 use crate::shell::mounts;
@@ -13,7 +14,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use steplet_core::event::Fault;
 
-/// Directories inside directories, each with an open descriptor; a tree that is deeper was made to hurt.
+/// Directories inside directories, each with an open descriptor; a tree that is deeper was made to
+/// hurt.
 const DEPTH_MAX: usize = 1000;
 
 /// Unmounts everything below a pod's directory and removes it. Gone already is fine.
@@ -37,7 +39,8 @@ fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
     Ok(targets)
 }
 
-/// Removes a tree. Links are removed, never followed; a mount in the way is `Busy`. Gone already is fine.
+/// Removes a tree. Links are removed, never followed; a mount in the way is `Busy`. Gone already is
+/// fine.
 pub fn remove_tree(path: &Path) -> Result<(), Fault> {
     let at = |errno: Errno| {
         let code = if errno == Errno::EXDEV { libc::EBUSY } else { errno as i32 };
@@ -77,7 +80,8 @@ fn empty(top: OwnedFd) -> nix::Result<()> {
     Ok(())
 }
 
-/// Removes the entries of a directory, up to a directory that is not empty: its name. `None`: all are gone.
+/// Removes the entries of a directory, up to a directory that is not empty: its name. `None`: all
+/// are gone.
 fn empty_but_for_one(dir: &OwnedFd) -> nix::Result<Option<CString>> {
     loop {
         let mut clean = true;
