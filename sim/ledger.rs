@@ -50,6 +50,8 @@ pub struct ContainerRecord {
     pub removed: Option<Cause>,
     /// Its manifest was changed or removed since, if only for a moment, or its sandbox died: it may be stopped.
     pub disturbed: bool,
+    /// The agent has known its pod to be gone or replaced since: the uid may come back as a new pod.
+    pub over: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,9 +178,21 @@ impl Ledger {
                         DiskReply::Manifests(Some(names)) => self.known.keep(names),
                         _ => self.known.clear(),
                     }
+                    self.note_ends();
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Containers whose pod the agent now knows to be gone, or to be another one.
+    fn note_ends(&mut self) {
+        let known = &self.known;
+        for record in self.containers.values_mut().filter(|record| !record.over) {
+            let Some(was) = &record.pod else { continue };
+            record.over = known.pod(&record.key).is_none_or(|now| {
+                now.text != was.text && (now.uid.is_none() || was.uid != now.uid)
+            });
         }
     }
 
@@ -254,6 +268,7 @@ impl Ledger {
             exited: None,
             removed: None,
             disturbed,
+            over: false,
         };
         self.containers.insert(fact.container.clone(), record);
     }

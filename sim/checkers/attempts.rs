@@ -20,7 +20,7 @@ impl Attempts {
             return;
         }
         let containers = (ledger.containers.values())
-            .filter(|record| record.removed.is_none() || ledger.known.pod(&record.key).is_some())
+            .filter(|record| record.removed.is_none() || !record.over)
             .map(|record| &*record.fact.uid);
         let sandboxes = (ledger.sandboxes.values())
             .filter(|record| !record.removed)

@@ -40,6 +40,12 @@ impl Judge for Backoff {
             let exit = record.exited.filter(|exit| matches!(exit.cause, Cause::Itself))?;
             record.removed.is_none().then_some(exit.at)
         };
+        if before.is_none_or(|record| record.over) {
+            // A pod that is new, or went and came back.
+            self.pauses.retain(|(uid, name, _), _| *uid != new.uid || *name != new.name);
+            return;
+        }
+        let before = before.filter(|record| record.fact.image == new.image);
         let Some(exit_at) = before.and_then(ended) else { return };
         let key = (new.uid.clone(), new.name.clone(), new.image.clone());
         let pause = match self.pauses.get(&key) {

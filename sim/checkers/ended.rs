@@ -62,7 +62,8 @@ impl Judge for Ended {
 fn finished(ledger: &Ledger, key: &PodKey, uid: &str, name: &str, out: &mut Vec<String>) {
     let Some(pod) = ledger.known.pod(key) else { return };
     let policy = pod.restart;
-    for record in ledger.of(uid, name).filter(|record| record.removed != Some(Cause::Fault)) {
+    let records = ledger.of(uid, name).filter(|record| !record.over);
+    for record in records.filter(|record| record.removed != Some(Cause::Fault)) {
         let Some(exit) = record.exited.filter(|exit| exit.cause == Cause::Itself) else { continue };
         // A pinned uid may stand for a newer spec by now.
         if record.pod.as_ref().map(|pod| &pod.text) != Some(&pod.text) || record.started.is_none() {

@@ -35,9 +35,9 @@ impl Judge for Grace {
         } else if *timeout < LEAST {
             out.push(format!("{name} gets {timeout} s"));
         }
-        // A pod whose spec this life of the agent has never seen is an orphan, and may get the least.
+        // A pod whose spec this life of the agent has never seen, or has seen end, may be an orphan to it.
         let known = ledger.known.pod(&record.key).is_some_and(|known| known.text == pod.text);
-        if known && !again && *timeout < grace {
+        if known && !record.over && !again && *timeout < grace {
             out.push(format!("{name} gets only {timeout} s, its pod says {grace} s"));
         }
     }

@@ -58,7 +58,9 @@ fn pod_runs(world: &World, pod: &Pod, out: &mut Vec<String>) -> Option<String> {
             continue;
         };
         let image = newest.config.image.as_ref().map_or("", |image| &image.user_specified_image);
-        if image != spec.image {
+        // The end of a pod is final, also when its manifest pins the uid and is edited later.
+        let ended = pod.uid.is_some() && pod.restart != Restart::Always && !running;
+        if image != spec.image && !ended {
             out.push(format!("{key}/{} runs {image}, not {}", spec.name, spec.image));
         }
         // One that keeps ending is at times not running: it waits for its back-off.
