@@ -25,7 +25,7 @@ pub struct Ledger {
     pub open: BTreeMap<Token, Call>,
     /// The agent's lives so far.
     pub lives: u32,
-    /// The spec that a container is made from, by pod uid, name and attempt: noted when it is asked for.
+    /// The spec that a container (a sandbox: no name) is made from, by pod uid, name and attempt.
     asked: BTreeMap<(String, String, u32), (PodKey, Option<Pod>)>,
 }
 
@@ -36,6 +36,11 @@ pub struct SandboxRecord {
     pub removed: bool,
     /// The pause process died by itself.
     pub died: bool,
+    pub key: PodKey,
+    /// The pod as the agent knew it when it asked for the sandbox.
+    pub pod: Option<Pod>,
+    /// The agent has known its pod to be gone or replaced since: the uid may come back as a new pod.
+    pub over: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -188,11 +193,18 @@ impl Ledger {
     /// Containers whose pod the agent now knows to be gone, or to be another one.
     fn note_ends(&mut self) {
         let known = &self.known;
-        for record in self.containers.values_mut().filter(|record| !record.over) {
-            let Some(was) = &record.pod else { continue };
-            record.over = known.pod(&record.key).is_none_or(|now| {
+        let over = |key: &PodKey, was: Option<&Pod>| match (known.pod(key), was) {
+            (None, _) => true,
+            (Some(now), Some(was)) => {
                 now.text != was.text && (now.uid.is_none() || was.uid != now.uid)
-            });
+            }
+            (Some(_), None) => false,
+        };
+        for record in self.containers.values_mut().filter(|record| !record.over) {
+            record.over = over(&record.key, record.pod.as_ref());
+        }
+        for record in self.sandboxes.values_mut().filter(|record| !record.over) {
+            record.over = over(&record.key, record.pod.as_ref());
         }
     }
 
@@ -207,22 +219,27 @@ impl Ledger {
             }
             _ => {}
         }
-        let Some(Ask::Create { config, .. }) = ask else { return };
-        let label = |key: &str| config.labels.get(key).cloned().unwrap_or_default();
-        let key = PodKey { namespace: label(POD_NAMESPACE), name: label(POD_NAME) };
-        let metadata = config.metadata.clone().unwrap_or_default();
-        let place = (label(POD_UID), metadata.name, metadata.attempt);
+        let (key, place) = match ask {
+            Some(Ask::Create { config, .. }) => {
+                let label = |key: &str| config.labels.get(key).cloned().unwrap_or_default();
+                let metadata = config.metadata.clone().unwrap_or_default();
+                let key = PodKey { namespace: label(POD_NAMESPACE), name: label(POD_NAME) };
+                (key, (label(POD_UID), metadata.name, metadata.attempt))
+            }
+            Some(Ask::RunSandbox(config)) => {
+                let metadata = config.metadata.clone().unwrap_or_default();
+                let key = PodKey { namespace: metadata.namespace, name: metadata.name };
+                (key, (metadata.uid, String::new(), metadata.attempt))
+            }
+            _ => return,
+        };
         let pod = self.known.pod(&key).cloned();
         self.asked.insert(place, (key, pod));
     }
 
     fn note_fact(&mut self, moment: Moment, fact: &Fact) {
         match fact {
-            Fact::SandboxRan(fact) => {
-                let record =
-                    SandboxRecord { fact: fact.clone(), ready: true, removed: false, died: false };
-                self.sandboxes.insert(fact.sandbox.clone(), record);
-            }
+            Fact::SandboxRan(fact) => self.note_sandbox(fact),
             Fact::SandboxStopped { sandbox, cause } => {
                 let Some(record) = self.sandboxes.get_mut(sandbox) else { return };
                 record.ready = false;
@@ -251,6 +268,23 @@ impl Ledger {
             }
             Fact::ImagePulled { .. } => {}
         }
+    }
+
+    fn note_sandbox(&mut self, fact: &SandboxFact) {
+        let place = (fact.uid.clone(), String::new(), fact.attempt);
+        let (namespace, name) = (fact.namespace.clone(), fact.pod.clone());
+        let fallback = (PodKey { namespace, name }, None);
+        let (key, pod) = self.asked.remove(&place).unwrap_or(fallback);
+        let record = SandboxRecord {
+            fact: fact.clone(),
+            ready: true,
+            removed: false,
+            died: false,
+            key,
+            pod,
+            over: false,
+        };
+        self.sandboxes.insert(fact.sandbox.clone(), record);
     }
 
     fn note_created(&mut self, at: At, fact: &ContainerFact) {
@@ -290,6 +324,11 @@ impl Ledger {
             let now = wanted.pod(&record.key).map(|pod| &pod.text);
             record.disturbed = now != record.pod.as_ref().map(|pod| &pod.text);
         }
+    }
+
+    /// Whether the agent has known a pod to be gone or replaced, and nothing newer of its uid is there.
+    pub fn is_over(&self, uid: &str) -> bool {
+        (self.sandboxes.values()).filter(|record| record.fact.uid == uid).all(|record| record.over)
     }
 
     /// Containers of one pod instance and name that exist or existed.

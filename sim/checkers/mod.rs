@@ -49,7 +49,7 @@ impl Judges {
     pub fn all() -> Judges {
         let judges: Vec<Box<dyn Judge>> = vec![
             Box::new(one_live::OneLive),
-            Box::<attempts::Attempts>::default(),
+            Box::new(attempts::Attempts),
             Box::<ended::Ended>::default(),
             Box::new(labels::Labels),
             Box::new(healthy::Healthy),

@@ -2,7 +2,7 @@
 
 use super::Judge;
 use crate::ledger::{Ask, Ledger};
-use crate::trace::Moment;
+use crate::trace::{Fact, Moment};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use steplet_core::effect::Effect;
@@ -14,37 +14,67 @@ pub struct Status {
     asked: BTreeSet<RequestId>,
     /// Restart counts by pod uid and container name.
     restarts: BTreeMap<(String, String), i64>,
-    /// Terminal phases by pod uid.
-    ends: BTreeMap<String, String>,
+    /// Terminal phases by pod uid, and the life of the agent that said so.
+    ends: BTreeMap<String, (String, u32)>,
 }
 
 impl Status {
-    fn pod(&mut self, pod: &Value, out: &mut Vec<String>) -> Option<()> {
+    /// None: something is missing.
+    fn pod(&mut self, ledger: &Ledger, pod: &Value, out: &mut Vec<String>) -> Option<()> {
         let uid = pod.pointer("/metadata/uid")?.as_str()?.to_owned();
         let name = pod.pointer("/metadata/name")?.as_str()?;
         let status = pod.get("status")?;
         let phase = status.get("phase").and_then(Value::as_str).unwrap_or_default();
+        // A uid may come back as a new pod.
+        if ledger.is_over(&uid) {
+            self.ends.remove(&uid);
+            self.restarts.retain(|(of, _), _| *of != uid);
+            return Some(());
+        }
+        let mut shown = false;
+        for list in ["initContainerStatuses", "containerStatuses"] {
+            for container in status.get(list).and_then(Value::as_array).into_iter().flatten() {
+                let id = container.get("containerID").and_then(Value::as_str).unwrap_or_default();
+                if !id.is_empty() {
+                    shown = true;
+                    let container_name = container.get("name").and_then(Value::as_str)?;
+                    let count = container.get("restartCount").and_then(Value::as_i64).unwrap_or(0);
+                    self.count(&uid, name, container_name, count, out);
+                }
+            }
+        }
+        self.phase(ledger, uid, name, phase, shown, out);
+        Some(())
+    }
+
+    fn count(&mut self, uid: &str, pod: &str, name: &str, count: i64, out: &mut Vec<String>) {
+        let before = self.restarts.entry((uid.to_owned(), name.to_owned())).or_insert(count);
+        if count < *before {
+            out.push(format!("{pod}/{name}: {count} restarts after {before}"));
+        }
+        *before = count;
+    }
+
+    /// A new life of the agent knows nothing of an end before it has `shown` containers.
+    fn phase(
+        &mut self,
+        ledger: &Ledger,
+        uid: String,
+        name: &str,
+        phase: &str,
+        shown: bool,
+        out: &mut Vec<String>,
+    ) {
         match self.ends.get(&uid) {
-            Some(end) if end != phase => out.push(format!("{name} went from {end} to {phase}")),
+            Some((end, life)) if end != phase && (shown || *life == ledger.lives) => {
+                out.push(format!("{name} went from {end} to {phase}"));
+                self.ends.remove(&uid);
+            }
             _ if ["Succeeded", "Failed"].contains(&phase) => {
-                self.ends.insert(uid.clone(), phase.to_owned());
+                self.ends.insert(uid, (phase.to_owned(), ledger.lives));
             }
             _ => {}
         }
-        for list in ["initContainerStatuses", "containerStatuses"] {
-            for container in status.get(list).and_then(Value::as_array).into_iter().flatten() {
-                let container_name = container.get("name").and_then(Value::as_str)?.to_owned();
-                let count = container.get("restartCount").and_then(Value::as_i64).unwrap_or(0);
-                let key = (uid.clone(), container_name);
-                let before = self.restarts.get(&key).copied().unwrap_or(0);
-                if count < before {
-                    let container = &key.1;
-                    out.push(format!("{name}/{container}: {count} restarts after {before}"));
-                }
-                self.restarts.insert(key, count.max(before));
-            }
-        }
-        Some(())
     }
 }
 
@@ -61,9 +91,20 @@ impl Judge for Status {
         }
     }
 
+    /// A pod's first sandbox after an end of its uid: a new pod.
+    fn fact(&mut self, ledger: &Ledger, _: Moment, fact: &Fact, _: &mut Vec<String>) {
+        let Fact::SandboxRan(new) = fact else { return };
+        let mut older = (ledger.sandboxes.values())
+            .filter(|old| old.fact.uid == new.uid && old.fact.sandbox != new.sandbox);
+        if older.all(|old| old.over) {
+            self.ends.remove(&new.uid);
+            self.restarts.retain(|(of, _), _| *of != new.uid);
+        }
+    }
+
     fn effects(
         &mut self,
-        _: &Ledger,
+        ledger: &Ledger,
         _: Moment,
         effects: &[(Effect, Option<Ask>)],
         out: &mut Vec<String>,
@@ -78,13 +119,8 @@ impl Judge for Status {
                 continue;
             };
             let pods = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-            let uids: BTreeSet<&str> =
-                (pods.iter()).filter_map(|pod| pod.pointer("/metadata/uid")?.as_str()).collect();
-            // A pod that went and came back under a pinned uid is another pod.
-            self.restarts.retain(|(uid, _), _| uids.contains(uid.as_str()));
-            self.ends.retain(|uid, _| uids.contains(uid.as_str()));
             for pod in &pods {
-                if self.pod(pod, out).is_none() {
+                if self.pod(ledger, pod, out).is_none() {
                     out.push("a pod in /pods has no name, uid or status".into());
                 }
             }
