@@ -42,7 +42,7 @@ const TROUBLE: Span = Span::from_secs(24 * 60);
 /// Five minutes, and what a last back-off of five minutes may overhang.
 const QUIET: Span = Span::from_secs(6 * 60);
 /// A person looks at the node.
-const LOOK: Span = Span::from_secs(30);
+const LOOK: Span = Span::from_secs(60);
 /// More than this is one broken thing over and over.
 const VIOLATIONS_MOST: usize = 50;
 
