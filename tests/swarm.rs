@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Instant;
-use steplet_sim::run::{Plan, Verdict, run};
+use steplet_sim::swarm::{Plan, Verdict, run};
 use steplet_sim::transcript::Transcript;
 
 const SEEDS: u64 = 200;

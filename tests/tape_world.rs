@@ -12,7 +12,7 @@ use steplet_core::Core;
 use steplet_core::effect::Effect;
 use steplet_core::time::Span;
 use steplet_sim::ledger::Ledger;
-use steplet_sim::run::{Plan, run};
+use steplet_sim::swarm::{Plan, run};
 use steplet_sim::setup::Setup;
 use steplet_sim::trace::{Moment, Seen, Violation, Witness};
 use steplet_sim::world::World;

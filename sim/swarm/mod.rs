@@ -1,16 +1,21 @@
 //! A run of a seed: hours of work and trouble, with a quiet time now and then in which all must settle.
 
+pub mod faults;
+mod workload;
+
 use crate::checkers::{Judges, settled};
 use crate::clock::At;
 use crate::dice::Dice;
-use crate::faults::Faults;
+
 use crate::setup::Setup;
 use crate::trace::{Violation, Witness};
-use crate::workload::Workload;
+
 use crate::world::World;
+use faults::Faults;
 use std::collections::BTreeMap;
 use steplet_core::event::Listener;
 use steplet_core::time::Span;
+use workload::Workload;
 
 #[derive(Clone, Debug)]
 pub struct Plan {
