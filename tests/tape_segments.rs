@@ -11,6 +11,7 @@ use steplet::shell::tape::{BUILD, TapeJob, compress_segment};
 use steplet::shell::vault::Vault;
 use steplet_core::chain::encode_event;
 use steplet_core::effect::{Call, HelperOp};
+use steplet_core::rng::Rng;
 use steplet_core::time::Span;
 use tape_stream::{Dir, Stream, boot};
 
@@ -139,6 +140,88 @@ fn a_damaged_tape_never_passes_for_whole() {
         fs::write(&bad_file, garbage).unwrap();
         assert!(matches!(replay(&bad_file), Err(Unreadable::File { .. })));
     }
+}
+
+/// The bytes of the frames of a plain segment.
+fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    bytes = &bytes[8..];
+    while !bytes.is_empty() {
+        let mut length = 0;
+        let mut place = 0;
+        loop {
+            length |= usize::from(bytes[place] & 0x7f) << (7 * place);
+            place += 1;
+            if bytes[place - 1] < 0x80 {
+                break;
+            }
+        }
+        let (frame, rest) = bytes[place + 4..].split_at(length);
+        all.push(frame.to_vec());
+        bytes = rest;
+    }
+    all
+}
+
+fn framed(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = b"sttape\x01p".to_vec();
+    for frame in frames {
+        let mut length = frame.len();
+        while length >= 0x80 {
+            bytes.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        bytes.push(length as u8);
+        bytes.extend(crc32fast::hash(frame).to_le_bytes());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+#[test]
+fn well_framed_nonsense_is_only_nonsense() {
+    let dir = Dir::new("tape-nonsense");
+    run(&dir, 40, 10);
+    let file = dir.files().remove(0);
+    let sound = fs::read(&file).unwrap();
+    let all = frames(&sound);
+    assert_eq!(framed(&all), sound);
+    let mut rng = Rng::new(10);
+    let mut refused = 0;
+    for _ in 0..3_000 {
+        let mut spoilt = all.clone();
+        let count = spoilt.len() as u64;
+        match rng.below(4) {
+            0 => {
+                let frame = &mut spoilt[rng.below(count) as usize];
+                let length = frame.len() as u64;
+                if length > 0 {
+                    frame[rng.below(length) as usize] = rng.draw() as u8;
+                }
+            }
+            1 => spoilt.swap(rng.below(count) as usize, rng.below(count) as usize),
+            2 => {
+                spoilt.remove(rng.below(count) as usize);
+            }
+            _ => {
+                let frame = &mut spoilt[rng.below(count) as usize];
+                let length = frame.len() as u64;
+                frame.truncate(rng.below(length + 1) as usize);
+            }
+        }
+        fs::write(&file, framed(&spoilt)).unwrap();
+        let Ok(mut segment) = Segment::open(&file) else {
+            refused += 1;
+            continue;
+        };
+        let mut steps = 0;
+        while segment.next_step().is_some() {
+            steps += 1;
+        }
+        assert!(steps <= all.len());
+        refused += u64::from(segment.rest().is_some());
+    }
+    assert!(refused > 100, "{refused}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `steplet tape stat`: what a tape holds, and what that costs.
 
 use super::Failure;
+use crate::shell::tape::frame::compress;
 use crate::shell::tape::reader::{Follows, Place, Segment, Step, Tape};
 use crate::shell::tape::words::{Calls, effect_kind, event_kind, span_words};
 use lexopt::{Arg, Parser};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use steplet_core::effect::Effect;
@@ -31,9 +33,8 @@ struct Totals {
     segments: u64,
     compressed: u64,
     file_bytes: u64,
-    /// What the compressed segments take, and would take.
+    /// What the segments would take if all were compressed.
     packed: u64,
-    unpacked: u64,
     steps: u64,
     first_step: Option<u64>,
     last_step: u64,
@@ -99,7 +100,8 @@ impl Totals {
         if segment.compressed() {
             self.compressed += 1;
             self.packed += segment.file_bytes;
-            self.unpacked += segment.text_bytes();
+        } else {
+            self.packed += packed_bytes(&segment.path);
         }
     }
 
@@ -138,6 +140,26 @@ impl Totals {
     }
 }
 
+/// What the helper would make of an open segment.
+fn packed_bytes(path: &Path) -> u64 {
+    struct Count(u64);
+    impl Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len() as u64;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // A damaged segment stays as it is; the reading has told of it.
+    match File::open(path).map(|file| compress(file, &mut count)) {
+        Ok(Ok(())) => count.0,
+        _ => path.metadata().map_or(0, |meta| meta.len()),
+    }
+}
+
 fn print(totals: &Totals, path: &Path, out: &mut impl Write) -> io::Result<()> {
     let Totals { runs, segments, compressed, file_bytes, steps, span, missing, .. } = totals;
     writeln!(out, "{}", path.display())?;
@@ -148,15 +170,14 @@ fn print(totals: &Totals, path: &Path, out: &mut impl Write) -> io::Result<()> {
     let first = totals.first_step.unwrap_or_default();
     writeln!(out, "  steps      {steps}, from {first} to {}, {missing} missing", totals.last_step)?;
     writeln!(out, "  time       {}", span_words(*span))?;
-    write!(out, "  bytes      {file_bytes}")?;
-    if span.secs() > 0 {
-        let day = u128::from(*file_bytes) * 86_400_000 / u128::from(span.millis().max(1));
-        write!(out, ", {day} a day")?;
+    for (what, bytes) in [("bytes", *file_bytes), ("compressed", totals.packed)] {
+        write!(out, "  {what:<10} {bytes}")?;
+        let day = u128::from(bytes) * 86_400_000;
+        match day.checked_div(u128::from(span.millis())) {
+            Some(day) => writeln!(out, ", {day} a day")?,
+            None => writeln!(out)?,
+        }
     }
-    if let Some(tenths) = (totals.unpacked * 10).checked_div(totals.packed) {
-        write!(out, "; compressed to one {}.{}th", tenths / 10, tenths % 10)?;
-    }
-    writeln!(out)?;
     table(out, "parts", totals.parts.iter().map(|(kind, tally)| (*kind, *tally)))?;
     table(out, "events", totals.events.iter().map(|(kind, tally)| (kind.as_str(), *tally)))?;
     table(out, "effects", totals.effects.iter().map(|(kind, tally)| (kind.as_str(), *tally)))

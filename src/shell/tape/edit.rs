@@ -48,7 +48,7 @@ pub fn edit(mut segment: Segment, edit: &Edit, out: &mut impl Write) -> Result<(
     let first = segment.header.step;
     let mut next = first;
     while let Some(mut step) = segment.next_step() {
-        next = step.number + 1;
+        next = step.number.saturating_add(1);
         if step.number == edit.step {
             found = true;
             step.event = change(&step, edit, &calls)?;

@@ -85,8 +85,6 @@ pub struct Frames<R> {
     /// Bytes of the file that whole frames, or for a compressed file whole blocks, took.
     good: u64,
     read: u64,
-    /// Bytes of the frames that were given out.
-    given: u64,
 }
 
 impl<R: Read> Frames<R> {
@@ -104,16 +102,11 @@ impl<R: Read> Frames<R> {
         } else {
             return Err(Bad::NotATape);
         };
-        Ok(Frames { source, inflate, text: Vec::new(), at: 0, good: 8, read: 8, given: 0 })
+        Ok(Frames { source, inflate, text: Vec::new(), at: 0, good: 8, read: 8 })
     }
 
     pub fn compressed(&self) -> bool {
         self.inflate.is_some()
-    }
-
-    /// How many bytes of frames were read, unpacked and without checksums.
-    pub fn text_bytes(&self) -> u64 {
-        self.given
     }
 
     /// How many bytes of the file were understood.
@@ -141,7 +134,6 @@ impl<R: Read> Frames<R> {
             return Err(Bad::Damaged("a frame's checksum is wrong"));
         }
         self.at = body + length;
-        self.given += length as u64;
         if !self.compressed() {
             self.good = self.read - (self.text.len() - self.at) as u64;
         }

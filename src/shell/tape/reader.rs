@@ -124,11 +124,6 @@ impl Segment {
         self.frames.compressed()
     }
 
-    /// How much text the frames were that have been read.
-    pub fn text_bytes(&self) -> u64 {
-        self.frames.text_bytes()
-    }
-
     /// The whole chain before the first step.
     pub fn chain(&self) -> Result<Chain, Bad> {
         let chain = self.header.chain.as_slice().try_into();

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use steplet_core::Core;
 use steplet_core::chain::Chain;
 use steplet_core::effect::Effect;
@@ -48,6 +48,7 @@ pub struct Recorder {
     synced: Mono,
     /// Bodies that were new on the tape when it was synced.
     synced_bodies: u64,
+    spent: Duration,
 }
 
 enum State {
@@ -80,6 +81,7 @@ impl Recorder {
             lost: 0,
             synced: now.mono,
             synced_bodies: 0,
+            spent: Duration::ZERO,
         };
         if let Err(error) = recorder.begin(&Chain::default(), core) {
             recorder.stop(now, &error);
@@ -89,6 +91,7 @@ impl Recorder {
 
     /// Writes down an event before its step. `event` is its postcard encoding.
     pub fn input(&mut self, now: Now, event: &[u8]) {
+        let started = Instant::now();
         if let Some(token) = done_token(event) {
             self.open.remove(&token);
         }
@@ -102,10 +105,12 @@ impl Recorder {
         if !self.recording() {
             self.lost += 1;
         }
+        self.spent += started.elapsed();
     }
 
     /// Takes what the step did; it goes out with the next input. A segment ends here when it is full.
     pub fn effects(&mut self, now: Now, effects: &[Effect], chain: &Chain, core: &Core) {
+        let started = Instant::now();
         let mut frame = Frame { stamp: stamp(chain.short()), ..Frame::default() };
         for effect in effects {
             match effect {
@@ -128,6 +133,7 @@ impl Recorder {
         }
         self.pending = Some(frame);
         self.tend(now, chain, core);
+        self.spent += started.elapsed();
     }
 
     /// What a helper process should do; forgotten once asked for.
@@ -135,7 +141,7 @@ impl Recorder {
         self.ring.jobs()
     }
 
-    /// Whether this very moment is going onto a tape, for a metric.
+    /// Whether this very moment is going onto a tape.
     pub fn recording(&self) -> bool {
         matches!(self.state, State::Writing { .. })
     }
@@ -143,6 +149,22 @@ impl Recorder {
     /// How many steps of this run are on no tape.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// What `/metrics` says of the tape.
+    pub fn metrics(&self) -> String {
+        let recording = u8::from(self.recording()).to_string();
+        let lost = self.lost.to_string();
+        let spent = self.spent.as_secs_f64().to_string();
+        let mut text = String::new();
+        for (name, kind, value, help) in [
+            ("steplet_tape_recording", "gauge", recording, "Whether the run is being recorded."),
+            ("steplet_tape_lost_steps_total", "counter", lost, "Steps that are on no tape."),
+            ("steplet_recorder_seconds_total", "counter", spent, "Time spent on recording."),
+        ] {
+            text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"));
+        }
+        text
     }
 
     /// Writes what is pending: at the end of a run, and before something that may end it.
@@ -280,8 +302,10 @@ mod tests {
         assert!(matches!(&jobs[..], [TapeJob::Compress(_)]), "{jobs:?}");
         step(&mut recorder, 62);
         assert!(!recorder.recording() && recorder.lost() == 2);
+        assert!(recorder.metrics().contains("\nsteplet_tape_recording 0\n"));
         step(&mut recorder, 63);
         assert!(recorder.recording() && recorder.lost() == 3);
+        assert!(recorder.metrics().contains("\nsteplet_tape_lost_steps_total 3\n"));
         step(&mut recorder, 64);
         recorder.flush(at(64));
 

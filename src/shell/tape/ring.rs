@@ -26,7 +26,7 @@ impl TapeJob {
     /// Does the work, in a helper process.
     pub fn run(&self) -> io::Result<()> {
         match self {
-            TapeJob::Sync(path) => sync_file(path),
+            TapeJob::Sync(path) => sync_file(path).and_then(|()| sync_dir_of(path)),
             TapeJob::Compress(path) => compress_segment(path),
         }
     }
@@ -39,6 +39,11 @@ pub fn sync_file(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// A new file's name is the directory's to keep.
+fn sync_dir_of(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), sync_file)
 }
 
 /// Replaces a closed segment `N.tape` by `N.tape.z`. One that is damaged stays as it is.
@@ -63,7 +68,7 @@ pub fn compress_segment(path: &Path) -> io::Result<()> {
         return if let Bad::Io(error) = bad { Err(error) } else { Ok(()) };
     }
     fs::remove_file(path)?;
-    path.parent().map_or(Ok(()), sync_file)
+    sync_dir_of(path)
 }
 
 /// A segment's file in the directory.
