@@ -91,9 +91,14 @@ impl KubeletConfiguration {
         reader.problems.done()
     }
 
-    /// The whole configuration as `/configz` shows it.
+    /// The whole configuration as `/configz` shows it. Values of staticPodURLHeader are masked,
+    /// since they may be credentials.
     pub fn to_json(&self) -> String {
-        self.write().to_string()
+        let mut shown = self.clone();
+        for values in shown.static_pod_url_header.values_mut() {
+            *values = Vec::from(["<masked>".to_string()]);
+        }
+        shown.write().to_string()
     }
 
     /// The value at a path as a flag would give it; empty when there is none.
@@ -429,6 +434,17 @@ mod tests {
         check("", &[r#""maxParallelImagePulls": 5"#], "serializeImagePulls", "true");
         let bad = format!("{{{HEAD}, \"MaxPods\": 1, \"port\": \"x\"}}");
         assert_eq!(KubeletConfiguration::check_drop_in(bad.as_bytes()).len(), 2);
+    }
+
+    #[test]
+    fn headers_are_secrets() {
+        let (config, _) = file(r#""staticPodURLHeader": {"Authorization": ["Bearer x"]}"#);
+        assert_eq!(config.static_pod_url_header["Authorization"], ["Bearer x"]);
+        assert!(
+            config.to_json().contains(r#""staticPodURLHeader":{"Authorization":["<masked>"]}"#)
+        );
+        let (_, problems) = file(r#""staticPodURLHeader": {"Authorization": "Bearer x"}"#);
+        assert_eq!(problems, ["staticPodURLHeader.Authorization: must be a list, not a string"]);
     }
 
     #[test]

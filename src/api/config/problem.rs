@@ -90,6 +90,10 @@ impl Problems {
         self.at.truncate(outer);
     }
 
+    pub(super) fn place(&self) -> &str {
+        &self.at
+    }
+
     /// Adds a problem of the place where the reader is.
     pub(super) fn push(&mut self, problem: Problem) {
         self.list.push(Problem { path: self.at.clone(), ..problem });

@@ -113,7 +113,9 @@ fn lists(uses: &[&str]) -> Result<Value, String> {
 fn headers(uses: &[&str]) -> Result<Value, String> {
     let mut headers: Map<String, Value> = Map::new();
     for pair in parts(uses) {
-        let (name, value) = split(pair, ':')?;
+        // What stands there may be a credential, so it is not shown.
+        let wrong = |_| "must be pairs NAME:VALUE".to_owned();
+        let (name, value) = split(pair, ':').map_err(wrong)?;
         let values = headers.entry(name).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(values) = values {
             values.push(Value::from(value));
@@ -246,6 +248,7 @@ mod tests {
         check(BoolMap, &["A=true,B=0"], r#"{"A":true,"B":false}"#);
         check(BoolMap, &["A=on"], "error");
         check(Headers, &["A:b,A:c", "D:e:f"], r#"{"A":["b","c"],"D":["e:f"]}"#);
+        assert_eq!(read(Headers, &["secret"]), Err("must be pairs NAME:VALUE".to_owned()));
         check(
             Taints,
             &["x=1:NoSchedule", "a=b:NoSchedule,c:NoExecute"],
