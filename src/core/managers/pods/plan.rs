@@ -80,6 +80,8 @@ pub struct Marks<'a> {
     pub hold: &'a dyn Fn(&Container, Option<&ContainerView>) -> Option<Mono>,
     /// Seconds that a container gets to stop.
     pub grace_seconds: i64,
+    /// The attempt of the next sandbox is at least this.
+    pub next_sandbox: u32,
     /// The attempt of the next container of a name.
     pub next_attempt: &'a dyn Fn(&str) -> u32,
     pub hash: &'a dyn Fn(&Container) -> String,
@@ -93,7 +95,10 @@ pub fn plan(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
             let last = policy::sandbox_need(pod, view) == SandboxNeed::Drop;
             return Plan::Renew { stop: stop_all(pod, view, marks.grace_seconds), last };
         }
-        SandboxNeed::Create { attempt } => return Plan::Do(Step::RunSandbox { attempt }),
+        SandboxNeed::Create { attempt } => {
+            let attempt = attempt.max(marks.next_sandbox);
+            return Plan::Do(Step::RunSandbox { attempt });
+        }
         SandboxNeed::Drop => return Plan::Finished,
     }
     if policy::pod_finished(pod, view) || all_over(pod, view, marks) {

@@ -27,6 +27,8 @@ pub struct Crashes {
     /// The highest attempt of each container that was ever seen: it may be gone from the runtime by now.
     attempts: BTreeMap<Box<str>, u32>,
     sandbox: Option<BackOff>,
+    /// Above the attempts of all sandboxes that were seen or asked for.
+    next_sandbox: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,6 +56,9 @@ impl Crash {
 impl Crashes {
     /// Notes the exits that a view shows.
     pub fn observe(&mut self, view: &PodView, now: Mono) {
+        if let Some(newest) = view.sandbox() {
+            self.sandbox_from(newest.attempt.saturating_add(1));
+        }
         for c in &view.containers {
             self.used(&c.name, c.attempt);
             let newest = view.container(&c.name).is_some_and(|n| n.id == c.id);
@@ -108,6 +113,16 @@ impl Crashes {
             }
             _ => crash.back_off = Some(BackOff::first(now, BASE.min(most))),
         }
+    }
+
+    /// The attempt of the next sandbox.
+    pub fn next_sandbox(&self) -> u32 {
+        self.next_sandbox
+    }
+
+    /// Attempts below this are used up.
+    pub fn sandbox_from(&mut self, attempt: u32) {
+        self.next_sandbox = self.next_sandbox.max(attempt);
     }
 
     /// When the next sandbox may be made, if not now.

@@ -130,8 +130,7 @@ impl Workers {
                 self.adopt_namesakes(cx, uid);
             }
             Some(worker) if matches!(worker.phase, Phase::Ended(_)) => {
-                *worker = Worker::new(pod, false, now);
-                worker.phase = Phase::Removing;
+                self.begin_anew(cx, uid, pod);
             }
             Some(worker) if worker.ending().is_some() => worker.again = Some(pod),
             Some(worker) => {
@@ -143,6 +142,19 @@ impl Workers {
         self.warn_of_unsupported(cx, uid);
         cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
         self.advance(cx, uid);
+    }
+
+    /// Another life under the same UID: what the last one left is removed first, and its attempts are not used again.
+    fn begin_anew(&mut self, cx: &mut Cx<'_>, uid: &PodUid, pod: Arc<Pod>) {
+        let now = cx.now;
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        if let Some(at) = worker.wake {
+            self.timers.remove(&(at, uid.clone()));
+        }
+        let next_sandbox = worker.crashes.next_sandbox();
+        *worker = Worker::new(pod, false, now);
+        worker.crashes.sandbox_from(next_sandbox);
+        worker.phase = Phase::Removing;
     }
 
     /// What a manifest asks for and does not get is said, once for each form of the pod.
@@ -332,6 +344,7 @@ impl Workers {
         let marks = Marks {
             hold: &|c, shown| worker.crashes.hold(&c.name, shown, now.mono),
             grace_seconds: worker.grace_seconds(None),
+            next_sandbox: worker.crashes.next_sandbox(),
             next_attempt: &|name| worker.crashes.next_attempt(name),
             hash: &hash::hash_text,
         };
@@ -515,8 +528,7 @@ impl Workers {
         let ending = ending.clone();
         worker.setup = None;
         if let Some(pod) = worker.again.take() {
-            *worker = Worker::new(pod, false, cx.now);
-            worker.phase = Phase::Removing;
+            self.begin_anew(cx, uid, pod);
             cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
             return self.advance(cx, uid);
         }
