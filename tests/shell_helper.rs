@@ -85,7 +85,7 @@ fn pods_with_foreign_volumes_are_set_up_and_torn_down() {
     assert_eq!(mounted.len(), 1, "mounted once: {mounted:?}");
     assert!(mounted[0].contains("size=1024k"), "{mounted:?}");
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&path).unwrap()) & 0o7777;
-    assert_eq!(mode, 0o2777);
+    assert_eq!(mode, 0o3777);
     let pod_dir = at("pods/u1");
     let token = world.call(Call::Helper(HelperOp::TearDownPod { pod_dir: pod_dir.clone() }));
     assert_eq!(world.outcome(token), Outcome::Helper(Ok(HelperReply::Done)));

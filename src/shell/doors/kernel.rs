@@ -1,8 +1,8 @@
 //! The cgroup filesystems: one tree on version 2, one for each group of controllers on version 1.
 //!
 //! Upstream: pkg/kubelet/cm/cgroup_manager_linux.go (v1.36) with the cgroupfs driver; contract
-//! section 7. A hybrid machine counts as version 1: its unified tree has no controllers and is left
-//! alone.
+//! section 7. A hybrid machine counts as version 1: nothing is set in its unified tree, but runc
+//! leaves cgroups there, which are removed with the others.
 
 use super::fault;
 use crate::shell::mounts::{self, Mount};
@@ -42,6 +42,8 @@ const CHILDREN_MAX: usize = 10_000;
 pub struct Kernel {
     trees: Vec<Tree>,
     v2: bool,
+    /// The unified tree of a hybrid machine.
+    beside: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,9 +79,10 @@ impl Kernel {
             Some(mount) if trees.is_empty() => {
                 let offered = read_words(&mount.point.join("cgroup.controllers"));
                 let controllers = offered.unwrap_or_default();
-                Kernel { trees: vec![Tree { root: mount.point.clone(), controllers }], v2: true }
+                let trees = vec![Tree { root: mount.point.clone(), controllers }];
+                Kernel { trees, v2: true, beside: None }
             }
-            _ => Kernel { trees, v2: false },
+            _ => Kernel { trees, v2: false, beside: unified.map(|mount| mount.point.clone()) },
         }
     }
 
@@ -96,6 +99,10 @@ impl Kernel {
 
     fn tree_of(&self, controller: &str) -> Option<&Tree> {
         self.trees.iter().find(|t| t.controllers.iter().any(|c| c == controller))
+    }
+
+    fn roots(&self) -> impl Iterator<Item = &PathBuf> {
+        self.trees.iter().map(|tree| &tree.root).chain(&self.beside)
     }
 
     pub fn apply(&self, op: &KernelOp) -> Result<KernelReply, Fault> {
@@ -149,19 +156,15 @@ impl Kernel {
     }
 
     fn remove(&self, path: &Path) -> Result<KernelReply, Fault> {
-        for tree in &self.trees {
-            kill_all(&tree.root.join(path))?;
-        }
-        for tree in &self.trees {
-            remove_dirs(&tree.root.join(path))?;
-        }
+        self.roots().try_for_each(|root| kill_all(&root.join(path)))?;
+        self.roots().try_for_each(|root| remove_dirs(&root.join(path)))?;
         Ok(KernelReply::Done)
     }
 
     fn list(&self, path: &Path) -> Result<KernelReply, Fault> {
         let mut names = BTreeSet::new();
-        for tree in &self.trees {
-            names.extend(children(&tree.root.join(path))?);
+        for root in self.roots() {
+            names.extend(children(&root.join(path))?);
         }
         Ok(KernelReply::Names(names.into_iter().collect()))
     }

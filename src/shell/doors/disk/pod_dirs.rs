@@ -130,11 +130,12 @@ fn set_up_volume(kind: &VolumeKind) -> Result<(), Fault> {
     }
 }
 
-/// Mode 0777; with a group, files made in it belong to that group.
+/// Everybody may write; with a group, files made in it belong to that group.
 fn open_to_all(path: &Path, gid: Option<i64>) -> Result<(), Fault> {
     let at = |error: io::Error| fault(format_args!("cannot set up {}", path.display()), &error);
     let seen = fs::metadata(path).map_err(at)?;
-    let mut mode = 0o777;
+    // A tmpfs comes with the sticky bit, and upstream lets it keep that.
+    let mut mode = seen.mode() & 0o7777 | 0o777;
     if let Some(gid) = gid {
         let gid = u32::try_from(gid).map_err(|_| Fault {
             kind: FaultKind::Invalid,
@@ -154,13 +155,9 @@ fn mount_tmpfs(path: &Path, size_bytes: u64) -> Result<(), Fault> {
     if is_tmpfs_mount(path).map_err(at)? {
         return Ok(());
     }
-    let mut options = "mode=0777".to_owned();
-    if size_bytes > 0 {
-        options += &format!(",size={size_bytes}");
-    }
+    let size = (size_bytes > 0).then(|| format!("size={size_bytes}"));
     let none = MsFlags::empty();
-    mount(Some("tmpfs"), path, Some("tmpfs"), none, Some(options.as_str()))
-        .map_err(|e| at(e.into()))
+    mount(Some("tmpfs"), path, Some("tmpfs"), none, size.as_deref()).map_err(|e| at(e.into()))
 }
 
 fn is_tmpfs_mount(path: &Path) -> io::Result<bool> {
