@@ -213,6 +213,12 @@ fn link_manifests(files: &[PathBuf], dir: &Path) -> Result<(), String> {
     all.retain(|path| path.is_file() && !is_hidden(path));
     all.sort();
     for (index, file) in all.iter().enumerate() {
+        if several_documents(file) {
+            return Err(format!(
+                "{} holds several documents, and only the first would count: give each Pod a file",
+                file.display()
+            ));
+        }
         let name = file.file_name().unwrap_or_default();
         let mut link = dir.join(name);
         if link.symlink_metadata().is_ok() {
@@ -222,6 +228,22 @@ fn link_manifests(files: &[PathBuf], dir: &Path) -> Result<(), String> {
         symlink(file, &link).map_err(|error| at(&link, error))?;
     }
     if all.is_empty() { Err("there is no manifest among the files".into()) } else { Ok(()) }
+}
+
+/// Whether something other than comments comes after a line `---` that has something before it.
+fn several_documents(file: &Path) -> bool {
+    let Ok(text) = fs::read_to_string(file) else { return false };
+    let mut documents = 0;
+    let mut fresh = true;
+    for line in text.lines() {
+        if line == "---" || line.starts_with("--- ") {
+            fresh = true;
+        } else if fresh && !line.trim().is_empty() && !line.starts_with(['#', '%']) {
+            documents += 1;
+            fresh = false;
+        }
+    }
+    documents > 1
 }
 
 fn is_hidden(path: &Path) -> bool {
@@ -300,6 +322,21 @@ mod tests {
         check("Mi", None);
         check("-1", None);
         check("99999999999Gi", None);
+    }
+
+    #[test]
+    fn documents_are_counted() {
+        let path = std::env::temp_dir().join(format!("steplet-documents-{}", std::process::id()));
+        let check = |text: &str, want| {
+            fs::write(&path, text).unwrap();
+            assert_eq!(several_documents(&path), want, "{text:?}");
+        };
+        check("kind: Pod\n", false);
+        check("# a comment\n---\nkind: Pod\n---\n# nothing more\n", false);
+        check("kind: Pod\n---\nkind: Pod\n", true);
+        check("--- # first\na: 1\n--- # second\nb: 2\n", true);
+        check("text: |\n  ---\n  more\n", false);
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]

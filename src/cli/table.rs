@@ -70,7 +70,7 @@ impl Table {
             ring.iter().rev().filter(|t| counts(t)).take(EVENTS_SHOWN).collect();
         latest.reverse();
         for told in latest {
-            lines.push(format!("{} {}: {}", clock(told.last), told.reason, told.message));
+            lines.push(format!("{} {}", clock(told.last), event(facts, told)));
         }
         // What lies above the screen cannot be drawn over.
         lines.truncate(rows.saturating_sub(1));
@@ -109,7 +109,7 @@ impl Table {
         let ring = facts.events.ring();
         let fresh = usize::try_from(fresh).unwrap_or(usize::MAX).min(ring.len());
         for told in ring.iter().skip(ring.len() - fresh).filter(|t| t.warning && counts(t)) {
-            let _ = writeln!(text, "{} {}: {}", clock(now.wall), told.reason, told.message);
+            let _ = writeln!(text, "{} {}", clock(now.wall), event(facts, told));
         }
         for (about, line) in &current {
             if self.said.get(about) != Some(line) {
@@ -124,6 +124,12 @@ impl Table {
         self.said = current;
         text
     }
+}
+
+fn event(facts: &Facts, told: &Told) -> String {
+    let pod = told.uid.as_ref().and_then(|uid| facts.workers.worker(uid)).map(|w| w.pod());
+    let pod = pod.map(|pod| format!("{}/{} ", pod.metadata.namespace, pod.metadata.name));
+    format!("{}{}: {}", pod.unwrap_or_default(), told.reason, told.message)
 }
 
 /// Without a cluster, no pod can have the cluster's DNS, and nobody misses it.

@@ -124,8 +124,11 @@ fn new(name: &str, digest: u64, content: Result<ManifestJson, ManifestError>) ->
 
 /// `None`: longer than `most`.
 fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    open_regular(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    let file = open_regular(path)?;
+    // Room for one more than there is, so that one read brings it all and the next one the end.
+    let room = file.metadata()?.len().min(most) + 1;
+    let mut bytes = Vec::with_capacity(usize::try_from(room).unwrap_or_default());
+    file.take(most + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= most).then_some(bytes))
 }
 
