@@ -20,7 +20,7 @@ show:
 edit:
   --step N                   the step whose event is changed
   --set PATH=VALUE           VALUE is JSON, or else text; PATH leads into the event as show --json has it:
-                             done.outcome.rpc.ok.containers.0.state=2
+                             done.outcome.rpc.ok.containers.0.state=CONTAINER_EXITED
   -o FILE                    where the copy goes (default: beside TAPE, with .edited in its name)
 ";
 

@@ -1,75 +1,63 @@
-//! CRI messages by the name of their call: as JSON, back from it, and answers in a few words.
+//! CRI messages by field: JSON from their bytes, and back. The fields are told by `cri.txt`, which is made from
+//! the published proto file; types for all of these messages would take thirty times the room in the program.
 
-use prost::Message;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-use steplet_api::cri::*;
+use super::json::{from_text_or_hex, hex, text_or_hex, unhex};
+use super::part::{put_varint, varint};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-/// A message type of one direction of a call.
-#[derive(Clone, Copy)]
-pub struct Form {
-    /// None when the bytes are not such a message.
-    pub to_json: fn(&[u8]) -> Option<Value>,
-    /// The encoding of a message given as JSON; missing fields have their defaults.
-    pub from_json: fn(&Value) -> Result<Vec<u8>, serde_json::Error>,
+/// The key of fields that `cri.txt` does not know: their bytes.
+const UNKNOWN: &str = "unknown";
+
+/// The name of a message.
+pub type Message = &'static str;
+
+struct Schema {
+    /// Call to request and response.
+    calls: BTreeMap<&'static str, (Message, Message)>,
+    messages: BTreeMap<Message, Vec<Field>>,
+    enums: BTreeMap<&'static str, BTreeMap<i64, &'static str>>,
 }
 
-pub struct Method {
+struct Field {
+    number: u64,
     name: &'static str,
-    pub request: Form,
-    pub response: Form,
+    shape: Shape,
+    kind: Kind,
 }
 
-const fn form<M: Message + Default + Serialize + DeserializeOwned>() -> Form {
-    fn to_json<M: Message + Default + Serialize>(bytes: &[u8]) -> Option<Value> {
-        serde_json::to_value(M::decode(bytes).ok()?).ok()
-    }
-    fn from_json<M: Message + DeserializeOwned>(
-        value: &Value,
-    ) -> Result<Vec<u8>, serde_json::Error> {
-        M::deserialize(value).map(|message: M| message.encode_to_vec())
-    }
-    Form { to_json: to_json::<M>, from_json: from_json::<M> }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    One,
+    Repeated,
+    /// Keys are strings.
+    Map,
 }
 
-macro_rules! methods {
-    ($($name:literal $request:ty => $response:ty),* $(,)?) => {
-        &[$(Method { name: $name, request: form::<$request>(), response: form::<$response>() }),*]
-    };
+#[derive(Clone, Copy)]
+enum Kind {
+    String,
+    /// In JSON text where it is that, else `{"hex": …}`.
+    Bytes,
+    Bool,
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+    Enum(&'static str),
+    Message(Message),
 }
 
-/// The calls that the agent makes; tests/protogen has the same list.
-static METHODS: &[Method] = methods![
-    "ContainerStatus" ContainerStatusRequest => ContainerStatusResponse,
-    "CreateContainer" CreateContainerRequest => CreateContainerResponse,
-    "ImageFsInfo" ImageFsInfoRequest => ImageFsInfoResponse,
-    "ImageStatus" ImageStatusRequest => ImageStatusResponse,
-    "ListContainers" ListContainersRequest => ListContainersResponse,
-    "ListImages" ListImagesRequest => ListImagesResponse,
-    "ListPodSandbox" ListPodSandboxRequest => ListPodSandboxResponse,
-    "PodSandboxStatus" PodSandboxStatusRequest => PodSandboxStatusResponse,
-    "PullImage" PullImageRequest => PullImageResponse,
-    "RemoveContainer" RemoveContainerRequest => RemoveContainerResponse,
-    "RemoveImage" RemoveImageRequest => RemoveImageResponse,
-    "RemovePodSandbox" RemovePodSandboxRequest => RemovePodSandboxResponse,
-    "ReopenContainerLog" ReopenContainerLogRequest => ReopenContainerLogResponse,
-    "RunPodSandbox" RunPodSandboxRequest => RunPodSandboxResponse,
-    "RuntimeConfig" RuntimeConfigRequest => RuntimeConfigResponse,
-    "StartContainer" StartContainerRequest => StartContainerResponse,
-    "Status" StatusRequest => StatusResponse,
-    "StopContainer" StopContainerRequest => StopContainerResponse,
-    "StopPodSandbox" StopPodSandboxRequest => StopPodSandboxResponse,
-    "UpdateContainerResources"
-        UpdateContainerResourcesRequest => UpdateContainerResourcesResponse,
-    "UpdateRuntimeConfig" UpdateRuntimeConfigRequest => UpdateRuntimeConfigResponse,
-    "Version" VersionRequest => VersionResponse,
-];
+static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::parse(include_str!("cri.txt")));
 
-/// `path` is a gRPC path, or the name of the method alone.
-pub fn method(path: &str) -> Option<&'static Method> {
-    let name = short(path);
-    METHODS.iter().find(|method| method.name == name)
+/// The request of a call; `path` is a gRPC path, or the name of the method alone.
+pub fn request_of(path: &str) -> Option<Message> {
+    SCHEMA.calls.get(short(path)).map(|(request, _)| *request)
+}
+
+pub fn response_of(path: &str) -> Option<Message> {
+    SCHEMA.calls.get(short(path)).map(|(_, response)| *response)
 }
 
 /// `/runtime.v1.RuntimeService/ListContainers` is `ListContainers`.
@@ -77,185 +65,420 @@ pub fn short(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What an answer says, for one line.
-pub fn answer_words(path: &str, bytes: &[u8]) -> Option<String> {
-    Some(match short(path) {
-        "Version" => {
-            let it = VersionResponse::decode(bytes).ok()?;
-            format!("{} {}", it.runtime_name, it.runtime_version)
-        }
-        "Status" => status_words(StatusResponse::decode(bytes).ok()?),
-        "ListPodSandbox" => {
-            let items = ListPodSandboxResponse::decode(bytes).ok()?.items;
-            let ready = items.iter().filter(|s| s.state() == PodSandboxState::SandboxReady).count();
-            format!("{} sandboxes, {ready} ready", items.len())
-        }
-        "ListContainers" => {
-            let all = ListContainersResponse::decode(bytes).ok()?.containers;
-            let running = |c: &&Container| c.state() == ContainerState::ContainerRunning;
-            format!("{} containers, {} running", all.len(), all.iter().filter(running).count())
-        }
-        "RunPodSandbox" => id(&RunPodSandboxResponse::decode(bytes).ok()?.pod_sandbox_id),
-        "CreateContainer" => id(&CreateContainerResponse::decode(bytes).ok()?.container_id),
-        "PodSandboxStatus" => {
-            sandbox_words(PodSandboxStatusResponse::decode(bytes).ok()?.status.unwrap_or_default())
-        }
-        "ContainerStatus" => {
-            container_words(ContainerStatusResponse::decode(bytes).ok()?.status.unwrap_or_default())
-        }
-        "ImageStatus" => match ImageStatusResponse::decode(bytes).ok()?.image {
-            Some(image) => format!("present, {}", id(&image.id)),
-            None => "absent".into(),
-        },
-        "PullImage" => id(&PullImageResponse::decode(bytes).ok()?.image_ref),
-        "ListImages" => {
-            format!("{} images", ListImagesResponse::decode(bytes).ok()?.images.len())
-        }
-        _ => "ok".into(),
-    })
+/// All fields of a message, those that it does not hold with their defaults; None when it is none.
+pub fn decode(message: Message, bytes: &[u8]) -> Option<Value> {
+    SCHEMA.decode(message, bytes)
 }
 
-fn status_words(it: StatusResponse) -> String {
-    let conditions = it.status.unwrap_or_default().conditions;
-    let words = conditions.iter().map(|c| match (c.status, c.reason.as_str()) {
-        (true, _) => c.r#type.clone(),
-        (false, "") => format!("not {}", c.r#type),
-        (false, reason) => format!("not {}: {reason}", c.r#type),
-    });
-    words.collect::<Vec<_>>().join(", ")
+/// The encoding of a message; fields that are not there have their defaults.
+///
+/// # Errors
+/// A sentence that names the field.
+pub fn encode(message: Message, value: &Value) -> Result<Vec<u8>, String> {
+    SCHEMA.encode(message, value)
 }
 
-fn sandbox_words(it: PodSandboxStatus) -> String {
-    let ready = match it.state() {
-        PodSandboxState::SandboxReady => "ready",
-        PodSandboxState::SandboxNotready => "not ready",
-    };
-    let meta = it.metadata.unwrap_or_default();
-    let ip = it.network.unwrap_or_default().ip;
-    let ip = if ip.is_empty() { ip } else { format!(", {ip}") };
-    format!("{}/{} attempt {} {ready}{ip}", meta.namespace, meta.name, meta.attempt)
-}
-
-fn container_words(it: ContainerStatus) -> String {
-    let state = match it.state() {
-        ContainerState::ContainerCreated => "created".into(),
-        ContainerState::ContainerRunning => "running".into(),
-        ContainerState::ContainerExited => format!("exited {} {}", it.exit_code, it.reason),
-        ContainerState::ContainerUnknown => "unknown".into(),
-    };
-    let meta = it.metadata.unwrap_or_default();
-    format!("{} attempt {} {}", meta.name, meta.attempt, state.trim_end())
-}
-
-/// What a call asks for, beyond its name; empty when that says it all.
-pub fn request_words(path: &str, bytes: &[u8]) -> Option<String> {
-    Some(match short(path) {
-        "RunPodSandbox" => {
-            let config = RunPodSandboxRequest::decode(bytes).ok()?.config.unwrap_or_default();
-            let meta = config.metadata.unwrap_or_default();
-            format!("{}/{} attempt {}", meta.namespace, meta.name, meta.attempt)
+impl Schema {
+    fn parse(text: &'static str) -> Schema {
+        let mut schema =
+            Schema { calls: BTreeMap::new(), messages: BTreeMap::new(), enums: BTreeMap::new() };
+        let (mut message, mut names) = ("", "");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let words: Vec<&'static str> = line.split_whitespace().collect();
+            match (line.starts_with(' '), &words[..]) {
+                (false, ["rpc", name, request, response]) => {
+                    schema.calls.insert(name, (request, response));
+                }
+                (false, ["message", name]) => {
+                    (message, names) = (name, "");
+                    schema.messages.insert(message, Vec::new());
+                }
+                (false, ["enum", name]) => names = name,
+                (true, [number, name]) if !names.is_empty() => {
+                    let number = number.parse().expect("cri.txt has numbers");
+                    schema.enums.entry(names).or_default().insert(number, name);
+                }
+                (true, [number, name, kind @ ..]) => {
+                    let number = number.parse().expect("cri.txt has numbers");
+                    let (shape, kind) = match kind {
+                        ["repeated", kind] => (Shape::Repeated, *kind),
+                        ["map", kind] => (Shape::Map, *kind),
+                        [kind] => (Shape::One, *kind),
+                        _ => unreachable!("cri.txt has no line {line:?}"),
+                    };
+                    let field = Field { number, name, shape, kind: Kind::parse(kind) };
+                    schema.messages.entry(message).or_default().push(field);
+                }
+                _ => unreachable!("cri.txt has no line {line:?}"),
+            }
         }
-        "CreateContainer" => {
-            let it = CreateContainerRequest::decode(bytes).ok()?;
-            let meta = it.config.unwrap_or_default().metadata.unwrap_or_default();
-            format!("{} attempt {} in {}", meta.name, meta.attempt, id(&it.pod_sandbox_id))
+        schema
+    }
+
+    fn decode(&self, message: Message, mut bytes: &[u8]) -> Option<Value> {
+        let fields = self.messages.get(message)?;
+        let absent = fields.iter().map(|field| (field.name.to_owned(), self.default(field)));
+        let mut object: Map<String, Value> = absent.collect();
+        let mut unknown = Vec::new();
+        while !bytes.is_empty() {
+            let whole = bytes;
+            let (tag, rest) = varint(bytes)?;
+            let (wire, rest) = Wire::take(tag & 7, rest)?;
+            bytes = rest;
+            let field = fields.iter().find(|field| field.number == tag >> 3);
+            let Some(field) = field.filter(|field| field.takes(wire)) else {
+                unknown.extend_from_slice(&whole[..whole.len() - rest.len()]);
+                continue;
+            };
+            let slot = object.get_mut(field.name)?;
+            match (field.shape, wire, slot) {
+                (Shape::One, _, slot) => *slot = self.value(field.kind, wire)?,
+                (Shape::Map, Wire::Bytes(entry), Value::Object(map)) => {
+                    let (key, value) = self.entry(field.kind, entry)?;
+                    map.insert(key, value);
+                }
+                (_, Wire::Bytes(mut packed), Value::Array(all)) if field.kind.is_number() => {
+                    while !packed.is_empty() {
+                        let (number, rest) = varint(packed)?;
+                        packed = rest;
+                        all.push(self.value(field.kind, Wire::Number(number))?);
+                    }
+                }
+                (_, wire, Value::Array(all)) => all.push(self.value(field.kind, wire)?),
+                _ => return None,
+            }
         }
-        "StopContainer" => {
-            let it = StopContainerRequest::decode(bytes).ok()?;
-            format!("{} grace {}s", id(&it.container_id), it.timeout)
+        if !unknown.is_empty() {
+            object.insert(UNKNOWN.into(), hex(&unknown).into());
         }
-        "StartContainer" => id(&StartContainerRequest::decode(bytes).ok()?.container_id),
-        "RemoveContainer" => id(&RemoveContainerRequest::decode(bytes).ok()?.container_id),
-        "ContainerStatus" => id(&ContainerStatusRequest::decode(bytes).ok()?.container_id),
-        "StopPodSandbox" => id(&StopPodSandboxRequest::decode(bytes).ok()?.pod_sandbox_id),
-        "RemovePodSandbox" => id(&RemovePodSandboxRequest::decode(bytes).ok()?.pod_sandbox_id),
-        "PodSandboxStatus" => id(&PodSandboxStatusRequest::decode(bytes).ok()?.pod_sandbox_id),
-        "PullImage" => PullImageRequest::decode(bytes).ok()?.image.unwrap_or_default().image,
-        "ImageStatus" => ImageStatusRequest::decode(bytes).ok()?.image.unwrap_or_default().image,
-        _ => String::new(),
-    })
+        Some(Value::Object(object))
+    }
+
+    fn default(&self, field: &Field) -> Value {
+        match (field.shape, field.kind) {
+            (Shape::Repeated, _) => Value::Array(Vec::new()),
+            (Shape::Map, _) => Value::Object(Map::new()),
+            (Shape::One, Kind::Message(_)) => Value::Null,
+            (Shape::One, Kind::String | Kind::Bytes) => "".into(),
+            (Shape::One, kind) => self.value(kind, Wire::Number(0)).unwrap_or_default(),
+        }
+    }
+
+    fn value(&self, kind: Kind, wire: Wire<'_>) -> Option<Value> {
+        Some(match (kind, wire) {
+            (Kind::String, Wire::Bytes(text)) => str::from_utf8(text).ok()?.into(),
+            (Kind::Bytes, Wire::Bytes(bytes)) => text_or_hex(bytes),
+            (Kind::Message(message), Wire::Bytes(bytes)) => self.decode(message, bytes)?,
+            (Kind::Bool, Wire::Number(number)) => (number != 0).into(),
+            (Kind::Int32, Wire::Number(number)) => (number as i32).into(),
+            (Kind::Int64, Wire::Number(number)) => (number as i64).into(),
+            (Kind::Uint32, Wire::Number(number)) => (number as u32).into(),
+            (Kind::Uint64, Wire::Number(number)) => number.into(),
+            (Kind::Enum(names), Wire::Number(number)) => {
+                let number = i64::from(number as i32);
+                let name = self.enums.get(names).and_then(|names| names.get(&number));
+                name.map_or(number.into(), |name| (*name).into())
+            }
+            _ => return None,
+        })
+    }
+
+    fn entry(&self, kind: Kind, mut bytes: &[u8]) -> Option<(String, Value)> {
+        let mut key = String::new();
+        let mut value = match kind {
+            Kind::String | Kind::Bytes => Value::from(""),
+            Kind::Message(message) => self.decode(message, &[])?,
+            kind => self.value(kind, Wire::Number(0))?,
+        };
+        while !bytes.is_empty() {
+            let (tag, rest) = varint(bytes)?;
+            let (wire, rest) = Wire::take(tag & 7, rest)?;
+            bytes = rest;
+            match (tag >> 3, wire) {
+                (1, Wire::Bytes(text)) => key = str::from_utf8(text).ok()?.to_owned(),
+                (2, wire) => value = self.value(kind, wire)?,
+                _ => {}
+            }
+        }
+        Some((key, value))
+    }
+
+    fn encode(&self, message: Message, value: &Value) -> Result<Vec<u8>, String> {
+        let object = value.as_object().ok_or_else(|| format!("{message}: {value} is no object"))?;
+        let fields = &self.messages[message];
+        for key in object.keys().filter(|key| *key != UNKNOWN) {
+            if !fields.iter().any(|field| field.name == key) {
+                let known: Vec<_> = fields.iter().map(|field| field.name).collect();
+                return Err(format!("{message} has no {key:?}, only: {}", known.join(", ")));
+            }
+        }
+        let mut out = Vec::new();
+        for field in fields {
+            let value = object.get(field.name).unwrap_or(&Value::Null);
+            self.put(&mut out, message, field, value)?;
+        }
+        if let Some(unknown) = object.get(UNKNOWN) {
+            let bytes = unknown.as_str().and_then(unhex);
+            out.extend(bytes.ok_or_else(|| format!("{UNKNOWN}: hexadecimal digits are wanted"))?);
+        }
+        Ok(out)
+    }
+
+    fn put(
+        &self,
+        out: &mut Vec<u8>,
+        message: Message,
+        field: &Field,
+        value: &Value,
+    ) -> Result<(), String> {
+        let Field { number, name, shape, kind } = *field;
+        let wrong = || format!("{message}.{name}: {value} does not fit");
+        match (shape, value) {
+            (_, Value::Null) => {}
+            (Shape::One, value) => {
+                let payload = self.payload(kind, value, wrong)?;
+                // A message is there or not.
+                if matches!(kind, Kind::Message(_)) || !kind.is_default(&payload) {
+                    kind.put(out, number, &payload);
+                }
+            }
+            (Shape::Repeated, Value::Array(all)) if kind.is_number() => {
+                let mut packed = Vec::new();
+                for value in all {
+                    packed.extend(self.payload(kind, value, wrong)?);
+                }
+                if !packed.is_empty() {
+                    put_bytes(out, number, &packed);
+                }
+            }
+            (Shape::Repeated, Value::Array(all)) => {
+                for value in all {
+                    put_bytes(out, number, &self.payload(kind, value, wrong)?);
+                }
+            }
+            (Shape::Map, Value::Object(map)) => {
+                for (key, value) in map {
+                    let mut entry = Vec::new();
+                    if !key.is_empty() {
+                        put_bytes(&mut entry, 1, key.as_bytes());
+                    }
+                    let payload = self.payload(kind, value, wrong)?;
+                    if !kind.is_default(&payload) {
+                        kind.put(&mut entry, 2, &payload);
+                    }
+                    put_bytes(out, number, &entry);
+                }
+            }
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    /// A value without its tag and length.
+    fn payload(
+        &self,
+        kind: Kind,
+        value: &Value,
+        wrong: impl Fn() -> String,
+    ) -> Result<Vec<u8>, String> {
+        let (signed, unsigned) = (value.as_i64(), value.as_u64());
+        let number = match kind {
+            Kind::String => return value.as_str().map(Into::into).ok_or_else(wrong),
+            Kind::Bytes => return from_text_or_hex(value).ok_or_else(wrong),
+            Kind::Message(message) => return self.encode(message, value),
+            Kind::Bool => value.as_bool().map(u64::from),
+            Kind::Int32 => signed.filter(|n| i32::try_from(*n).is_ok()).map(|n| n as u64),
+            Kind::Int64 => signed.map(|n| n as u64),
+            Kind::Uint32 => unsigned.filter(|n| u32::try_from(*n).is_ok()),
+            Kind::Uint64 => unsigned,
+            Kind::Enum(names) => {
+                let named = |name| self.enums.get(names)?.iter().find(|(_, n)| **n == name);
+                let number = value.as_str().and_then(named).map(|(number, _)| *number);
+                number.or(signed.filter(|n| i32::try_from(*n).is_ok())).map(|n| n as u64)
+            }
+        };
+        let mut out = Vec::new();
+        put_varint(&mut out, number.ok_or_else(wrong)?);
+        Ok(out)
+    }
 }
 
-/// The first characters of an id, as crictl shows it.
-fn id(id: &str) -> String {
-    let (kind, hex) = id.split_once(':').filter(|(k, _)| *k == "sha256").unwrap_or(("", id));
-    let long = hex.len() > 13 && hex.bytes().all(|b| b.is_ascii_hexdigit());
-    let short = if long { &hex[..13] } else { hex };
-    if kind.is_empty() { short.into() } else { format!("{kind}:{short}") }
+/// A field's value as it stands on the wire.
+#[derive(Clone, Copy)]
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// Fixed-size numbers, which no known field has.
+    Fixed,
+}
+
+impl<'a> Wire<'a> {
+    fn take(kind: u64, bytes: &'a [u8]) -> Option<(Wire<'a>, &'a [u8])> {
+        match kind {
+            0 => varint(bytes).map(|(number, rest)| (Wire::Number(number), rest)),
+            1 => bytes.get(8..).map(|rest| (Wire::Fixed, rest)),
+            2 => {
+                let (length, rest) = varint(bytes)?;
+                let (text, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+                Some((Wire::Bytes(text), rest))
+            }
+            5 => bytes.get(4..).map(|rest| (Wire::Fixed, rest)),
+            _ => None,
+        }
+    }
+}
+
+impl Field {
+    fn takes(&self, wire: Wire<'_>) -> bool {
+        match wire {
+            Wire::Fixed => false,
+            Wire::Number(_) => self.kind.is_number() && self.shape != Shape::Map,
+            Wire::Bytes(_) => !self.kind.is_number() || self.shape != Shape::One,
+        }
+    }
+}
+
+impl Kind {
+    fn parse(text: &'static str) -> Kind {
+        match text {
+            "string" => Kind::String,
+            "bytes" => Kind::Bytes,
+            "bool" => Kind::Bool,
+            "int32" => Kind::Int32,
+            "int64" => Kind::Int64,
+            "uint32" => Kind::Uint32,
+            "uint64" => Kind::Uint64,
+            _ => text.strip_prefix('=').map_or(Kind::Message(text), Kind::Enum),
+        }
+    }
+
+    fn is_number(self) -> bool {
+        !matches!(self, Kind::String | Kind::Bytes | Kind::Message(_))
+    }
+
+    /// Defaults are not written.
+    fn is_default(self, payload: &[u8]) -> bool {
+        if self.is_number() { payload == [0] } else { payload.is_empty() }
+    }
+
+    fn put(self, out: &mut Vec<u8>, number: u64, payload: &[u8]) {
+        if self.is_number() {
+            put_varint(out, number << 3);
+            out.extend_from_slice(payload);
+        } else {
+            put_bytes(out, number, payload);
+        }
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
+    put_varint(out, number << 3 | 2);
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+    use steplet_api::cri::{
+        Container, ContainerMetadata, ContainerState, ContainerStatus, KeyValue,
+        LinuxContainerConfig, LinuxContainerSecurityContext, ListContainersResponse, Mount,
+        MountPropagation,
+    };
 
     #[test]
-    fn messages_go_to_json_and_back() {
-        let list = method("/runtime.v1.RuntimeService/ListContainers").unwrap();
-        let bytes = ListContainersResponse {
-            containers: vec![Container {
-                id: "ab".into(),
-                labels: [("app".into(), "web".into())].into(),
-                ..Container::default()
-            }],
+    fn every_message_is_known_down_to_its_leaves() {
+        assert_eq!(SCHEMA.calls.len(), 22);
+        for (request, response) in SCHEMA.calls.values() {
+            assert!(decode(request, &[]).is_some() && decode(response, &[]).is_some());
         }
-        .encode_to_vec();
-        let value = (list.response.to_json)(&bytes).unwrap();
-        assert_eq!(value["containers"][0]["labels"]["app"], "web");
-        assert_eq!((list.response.from_json)(&value).unwrap(), bytes);
-        let short = json!({"containers": [{"id": "ab", "labels": {"app": "web"}}]});
-        assert_eq!((list.response.from_json)(&short).unwrap(), bytes);
-        assert!((list.response.from_json)(&json!({"containers": 7})).is_err());
-        assert_eq!((list.response.to_json)(&[0xff]), None);
+        for field in SCHEMA.messages.values().flatten() {
+            match field.kind {
+                Kind::Message(name) => assert!(SCHEMA.messages.contains_key(name), "{name}"),
+                Kind::Enum(name) => assert!(SCHEMA.enums.contains_key(name), "{name}"),
+                _ => {}
+            }
+        }
+        assert_eq!(response_of("/runtime.v1.RuntimeService/Status"), Some("StatusResponse"));
+        assert_eq!(request_of("Exec"), None);
+    }
+
+    /// What prost encodes is shown, and comes back as the same bytes.
+    fn check(message: Message, it: &impl prost::Message) -> Value {
+        let bytes = it.encode_to_vec();
+        let value = decode(message, &bytes).unwrap();
+        assert_eq!(encode(message, &value).unwrap(), bytes, "{value}");
+        value
     }
 
     #[test]
-    fn every_method_is_found_by_its_path() {
-        for it in METHODS {
-            assert!(method(&format!("/runtime.v1.RuntimeService/{}", it.name)).is_some());
-            assert!((it.request.to_json)(&[]).is_some() && (it.response.to_json)(&[]).is_some());
-            assert!(answer_words(it.name, &[]).is_some(), "{}", it.name);
-            assert!(answer_words(it.name, &[0x0a, 0x7f]).is_none_or(|words| words == "ok"));
-        }
-        assert!(method("/runtime.v1.RuntimeService/Exec").is_none());
+    fn prost_and_the_schema_agree() {
+        let labels = [("app".into(), "web".into()), ("empty".into(), String::new())];
+        let mut status = ContainerStatus {
+            id: "ab".into(),
+            metadata: Some(ContainerMetadata::default()),
+            created_at: -5,
+            exit_code: -1,
+            labels: labels.into(),
+            mounts: vec![
+                Mount { readonly: true, ..Mount::default() },
+                Mount { container_path: "/data".into(), ..Mount::default() },
+            ],
+            ..ContainerStatus::default()
+        };
+        status.set_state(ContainerState::ContainerUnknown);
+        status.mounts[1].set_propagation(MountPropagation::PropagationBidirectional);
+        let value = check("ContainerStatus", &status);
+        assert_eq!(value["state"], "CONTAINER_UNKNOWN");
+        assert_eq!((&value["exit_code"], &value["created_at"]), (&json!(-1), &json!(-5)));
+        assert_eq!(value["labels"], json!({"app": "web", "empty": ""}));
+        assert_eq!(value["mounts"][1]["propagation"], "PROPAGATION_BIDIRECTIONAL");
+        assert_eq!((&value["image"], &value["metadata"]["name"]), (&Value::Null, &json!("")));
+
+        let groups = vec![0, 7, i64::MIN];
+        let security =
+            LinuxContainerSecurityContext { supplemental_groups: groups, ..Default::default() };
+        let linux = LinuxContainerConfig { security_context: Some(security), ..Default::default() };
+        let value = check("LinuxContainerConfig", &linux);
+        assert_eq!(value["security_context"]["supplemental_groups"], json!([0, 7, i64::MIN]));
+        let env = |value: &[u8]| KeyValue { key: "K".into(), value: value.into() };
+        assert_eq!(check("KeyValue", &env(b"text"))["value"], "text");
+        assert_eq!(check("KeyValue", &env(b"\xff"))["value"], json!({"hex": "ff"}));
+        let containers = vec![Container::default(), Container::default()];
+        check("ListContainersResponse", &ListContainersResponse { containers });
     }
 
     #[test]
-    fn answers_read_like_kubernetes() {
-        let check = |name, bytes: Vec<u8>, want: &str| {
-            assert_eq!(answer_words(name, &bytes).as_deref(), Some(want));
-        };
-        let condition = |kind: &str, status, reason: &str| RuntimeCondition {
-            r#type: kind.into(),
-            status,
-            reason: reason.into(),
-            ..Default::default()
-        };
-        let status = StatusResponse {
-            status: Some(RuntimeStatus {
-                conditions: vec![
-                    condition("RuntimeReady", true, ""),
-                    condition("NetworkReady", false, "NetworkPluginNotReady"),
-                ],
-            }),
-            ..Default::default()
-        };
-        check(
-            "Status",
-            status.encode_to_vec(),
-            "RuntimeReady, not NetworkReady: NetworkPluginNotReady",
-        );
-        let mut container = ContainerStatus {
-            metadata: Some(ContainerMetadata { name: "web".into(), attempt: 2 }),
-            exit_code: 137,
-            reason: "OOMKilled".into(),
-            ..Default::default()
-        };
-        container.set_state(ContainerState::ContainerExited);
-        let answer = ContainerStatusResponse { status: Some(container), ..Default::default() };
-        check("ContainerStatus", answer.encode_to_vec(), "web attempt 2 exited 137 OOMKilled");
-        let id = "0123456789abcdef0123456789abcdef".into();
-        let answer = CreateContainerResponse { container_id: id };
-        check("CreateContainer", answer.encode_to_vec(), "0123456789abc");
+    fn what_is_not_known_is_kept() {
+        let bytes = [0x0a, 1, b'x', 0xf8, 0x3f, 5, 0xfd, 0x3f, 1, 2, 3, 4];
+        let value = decode("VersionRequest", &bytes).unwrap();
+        assert_eq!(value, json!({"version": "x", "unknown": "f83f05fd3f01020304"}));
+        assert_eq!(encode("VersionRequest", &value).unwrap(), bytes);
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for bytes in [&[0x0a][..], &[0x0a, 5, b'x'], &[0x0a, 1, 0xff], &[0x0b], &[0xff; 12]] {
+            assert_eq!(decode("VersionRequest", bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_told() {
+        for (message, value, want) in [
+            ("VersionRequest", json!([]), "VersionRequest: [] is no object"),
+            ("VersionRequest", json!({"v": 1}), "VersionRequest has no \"v\", only: version"),
+            ("VersionRequest", json!({"version": 1}), "VersionRequest.version: 1 does not fit"),
+            ("ContainerStatus", json!({"exit_code": 1u64 << 40}), "exit_code"),
+            ("ContainerStatus", json!({"state": "RUNNING"}), "state"),
+            ("ContainerStatus", json!({"mounts": {}}), "mounts"),
+            ("ContainerStatus", json!({"unknown": "xyz"}), "hexadecimal"),
+        ] {
+            let got = encode(message, &value).unwrap_err();
+            assert!(got.contains(want), "{got}");
+        }
+        let named = encode("ContainerStatus", &json!({"state": "CONTAINER_EXITED"}));
+        assert_eq!(named, encode("ContainerStatus", &json!({"state": 2})));
     }
 }

@@ -1,7 +1,7 @@
 //! Events and effects as JSON, to look at and to edit. Bodies inside of them are shown as what they are: CRI
 //! messages by field, manifests as objects, text as text, and anything else as `{"hex": "…"}`.
 
-use super::cri::{self, Form};
+use super::cri::{self, Message};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use steplet_core::effect::{Call, Effect};
@@ -19,8 +19,9 @@ const REQUEST: &str = "/Call/call/Rpc/body";
 const REPLY: &str = "/Reply/reply/body";
 
 /// How the bytes of a body become JSON.
+#[derive(Clone, Copy)]
 enum Body {
-    Message(Option<Form>),
+    Message(Option<Message>),
     Json,
     Text,
 }
@@ -38,8 +39,8 @@ pub fn event_to_json(mut event: Event, call: &str) -> Value {
 pub fn effect_to_json(mut effect: Effect) -> Value {
     let taken = match &mut effect {
         Effect::Call { call: Call::Rpc(rpc), .. } => {
-            let form = cri::method(&rpc.path).map(|method| method.request);
-            Some((REQUEST, Body::Message(form), std::mem::take(&mut rpc.body)))
+            let message = cri::request_of(&rpc.path);
+            Some((REQUEST, Body::Message(message), std::mem::take(&mut rpc.body)))
         }
         Effect::Reply { reply, .. } => Some((REPLY, Body::Text, std::mem::take(&mut reply.body))),
         _ => None,
@@ -106,7 +107,7 @@ fn event_body(event: &mut Event) -> Option<(&'static str, &mut Bytes)> {
 
 fn event_form(place: &str, call: &str) -> Body {
     match place {
-        ANSWER => Body::Message(cri::method(call).map(|method| method.response)),
+        ANSWER => Body::Message(cri::response_of(call)),
         TEXT | FIGURES => Body::Text,
         _ => Body::Json,
     }
@@ -117,31 +118,43 @@ fn put(value: &mut Value, place: &str, body: Value) {
 }
 
 fn unfold(bytes: &[u8], body: Body) -> Value {
-    let text = || std::str::from_utf8(bytes).ok().map(Value::from);
     let value = match body {
-        Body::Message(form) => form.and_then(|form| (form.to_json)(bytes)),
-        Body::Json => serde_json::from_slice(bytes).ok().or_else(text),
-        Body::Text => text(),
+        Body::Message(message) => message.and_then(|message| cri::decode(message, bytes)),
+        Body::Json => serde_json::from_slice(bytes).ok(),
+        Body::Text => None,
     };
-    value.unwrap_or_else(|| json!({ "hex": hex(bytes) }))
+    value.unwrap_or_else(|| match body {
+        Body::Message(_) => json!({ "hex": hex(bytes) }),
+        Body::Json | Body::Text => text_or_hex(bytes),
+    })
 }
 
 fn fold(value: &Value, body: Body) -> Result<Vec<u8>, String> {
-    if let Some(digits) = value.get("hex").and_then(Value::as_str)
-        && value.as_object().is_some_and(|fields| fields.len() == 1)
+    if let Some(bytes) = from_text_or_hex(value)
+        && (value.is_object() || !matches!(body, Body::Message(_)))
     {
-        return unhex(digits).ok_or_else(|| format!("not hexadecimal: {digits}"));
+        return Ok(bytes);
     }
-    match (body, value) {
-        (Body::Message(Some(form)), _) => {
-            (form.from_json)(value).map_err(|error| error.to_string())
-        }
-        (Body::Message(None), _) => {
-            Err("this call's messages are not known, use {\"hex\": …}".into())
-        }
-        (Body::Text | Body::Json, Value::String(text)) => Ok(text.clone().into_bytes()),
-        (Body::Json, _) => Ok(value.to_string().into_bytes()),
-        (Body::Text, _) => Err("this is text".into()),
+    match body {
+        Body::Message(Some(message)) => cri::encode(message, value),
+        Body::Json if value.get("hex").is_none() => Ok(value.to_string().into_bytes()),
+        _ => Err("text, or hexadecimal digits as {\"hex\": …}, are wanted".into()),
+    }
+}
+
+/// Bytes as JSON: the text that they are, or their digits.
+pub fn text_or_hex(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => json!({ "hex": hex(bytes) }),
+    }
+}
+
+pub fn from_text_or_hex(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        Value::Object(fields) if fields.len() == 1 => unhex(fields.get("hex")?.as_str()?),
+        _ => None,
     }
 }
 
@@ -149,7 +162,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unhex(digits: &str) -> Option<Vec<u8>> {
+pub fn unhex(digits: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     let digit = |d: u8| (d as char).to_digit(16);
     let byte = |[high, low]: &[u8; 2]| Some((digit(*high)? * 16 + digit(*low)?) as u8);
@@ -259,8 +272,8 @@ mod tests {
             ("done.outcome.rpc.ok.containers.7", json!(1), "\"7\" is not a place in 1 items"),
             ("done.token.x", json!(1), "nothing lies below \"x\""),
             ("done.token", json!("x"), "invalid type"),
-            ("done.outcome.rpc.ok.containers", json!("x"), "invalid type"),
-            ("done.outcome.rpc.ok", json!({"hex": "0"}), "not hexadecimal"),
+            ("done.outcome.rpc.ok.containers", json!("x"), "does not fit"),
+            ("done.outcome.rpc.ok", json!({"hex": "0"}), "has no \"hex\""),
         ] {
             let got = edited(&list(1), path, new).unwrap_err();
             assert!(got.contains(want), "{path}: {got}");

@@ -15,7 +15,7 @@ use steplet_core::time::{Mono, Now, Wall};
 /// Bodies of these lengths are numbered: shorter ones cost no more than their number.
 const BODY_BYTES: std::ops::RangeInclusive<usize> = 4..=1024;
 /// How many bodies can be named: a relist repeats after a few, and the memory is the agent's.
-const BODIES_KEPT: usize = 512;
+const BODIES_KEPT: usize = 128;
 
 /// Which enum the bytes are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

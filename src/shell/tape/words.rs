@@ -1,10 +1,12 @@
 //! Steps in words: what an event brought and what was done about it, each in half a line.
 
 use super::call_name;
-use super::cri::{answer_words, request_words, short};
+use super::cri::short;
 use super::proto::Header;
+use prost::Message;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use steplet_api::cri::*;
 use steplet_core::effect::{Call, DiskOp, Effect, HelperOp, KernelOp};
 use steplet_core::event::{
     DiskReply, Event, Fault, HelperReply, Item, KernelReply, Manifest, Outcome, RpcError, Signal,
@@ -210,6 +212,113 @@ fn call_words(call: &Call) -> String {
     }
 }
 
+/// What an answer says, for one line.
+fn answer_words(path: &str, bytes: &[u8]) -> Option<String> {
+    Some(match short(path) {
+        "Version" => {
+            let it = VersionResponse::decode(bytes).ok()?;
+            format!("{} {}", it.runtime_name, it.runtime_version)
+        }
+        "Status" => status_words(StatusResponse::decode(bytes).ok()?),
+        "ListPodSandbox" => {
+            let items = ListPodSandboxResponse::decode(bytes).ok()?.items;
+            let ready = items.iter().filter(|s| s.state() == PodSandboxState::SandboxReady).count();
+            format!("{} sandboxes, {ready} ready", items.len())
+        }
+        "ListContainers" => {
+            let all = ListContainersResponse::decode(bytes).ok()?.containers;
+            let running = |c: &&Container| c.state() == ContainerState::ContainerRunning;
+            format!("{} containers, {} running", all.len(), all.iter().filter(running).count())
+        }
+        "RunPodSandbox" => id(&RunPodSandboxResponse::decode(bytes).ok()?.pod_sandbox_id),
+        "CreateContainer" => id(&CreateContainerResponse::decode(bytes).ok()?.container_id),
+        "PodSandboxStatus" => {
+            sandbox_words(PodSandboxStatusResponse::decode(bytes).ok()?.status.unwrap_or_default())
+        }
+        "ContainerStatus" => {
+            container_words(ContainerStatusResponse::decode(bytes).ok()?.status.unwrap_or_default())
+        }
+        "ImageStatus" => match ImageStatusResponse::decode(bytes).ok()?.image {
+            Some(image) => format!("present, {}", id(&image.id)),
+            None => "absent".into(),
+        },
+        "PullImage" => id(&PullImageResponse::decode(bytes).ok()?.image_ref),
+        "ListImages" => {
+            format!("{} images", ListImagesResponse::decode(bytes).ok()?.images.len())
+        }
+        _ => "ok".into(),
+    })
+}
+
+fn status_words(it: StatusResponse) -> String {
+    let conditions = it.status.unwrap_or_default().conditions;
+    let words = conditions.iter().map(|c| match (c.status, c.reason.as_str()) {
+        (true, _) => c.r#type.clone(),
+        (false, "") => format!("not {}", c.r#type),
+        (false, reason) => format!("not {}: {reason}", c.r#type),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn sandbox_words(it: PodSandboxStatus) -> String {
+    let ready = match it.state() {
+        PodSandboxState::SandboxReady => "ready",
+        PodSandboxState::SandboxNotready => "not ready",
+    };
+    let meta = it.metadata.unwrap_or_default();
+    let ip = it.network.unwrap_or_default().ip;
+    let ip = if ip.is_empty() { ip } else { format!(", {ip}") };
+    format!("{}/{} attempt {} {ready}{ip}", meta.namespace, meta.name, meta.attempt)
+}
+
+fn container_words(it: ContainerStatus) -> String {
+    let state = match it.state() {
+        ContainerState::ContainerCreated => "created".into(),
+        ContainerState::ContainerRunning => "running".into(),
+        ContainerState::ContainerExited => format!("exited {} {}", it.exit_code, it.reason),
+        ContainerState::ContainerUnknown => "unknown".into(),
+    };
+    let meta = it.metadata.unwrap_or_default();
+    format!("{} attempt {} {}", meta.name, meta.attempt, state.trim_end())
+}
+
+/// What a call asks for, beyond its name; empty when that says it all.
+fn request_words(path: &str, bytes: &[u8]) -> Option<String> {
+    Some(match short(path) {
+        "RunPodSandbox" => {
+            let config = RunPodSandboxRequest::decode(bytes).ok()?.config.unwrap_or_default();
+            let meta = config.metadata.unwrap_or_default();
+            format!("{}/{} attempt {}", meta.namespace, meta.name, meta.attempt)
+        }
+        "CreateContainer" => {
+            let it = CreateContainerRequest::decode(bytes).ok()?;
+            let meta = it.config.unwrap_or_default().metadata.unwrap_or_default();
+            format!("{} attempt {} in {}", meta.name, meta.attempt, id(&it.pod_sandbox_id))
+        }
+        "StopContainer" => {
+            let it = StopContainerRequest::decode(bytes).ok()?;
+            format!("{} grace {}s", id(&it.container_id), it.timeout)
+        }
+        "StartContainer" => id(&StartContainerRequest::decode(bytes).ok()?.container_id),
+        "RemoveContainer" => id(&RemoveContainerRequest::decode(bytes).ok()?.container_id),
+        "ContainerStatus" => id(&ContainerStatusRequest::decode(bytes).ok()?.container_id),
+        "StopPodSandbox" => id(&StopPodSandboxRequest::decode(bytes).ok()?.pod_sandbox_id),
+        "RemovePodSandbox" => id(&RemovePodSandboxRequest::decode(bytes).ok()?.pod_sandbox_id),
+        "PodSandboxStatus" => id(&PodSandboxStatusRequest::decode(bytes).ok()?.pod_sandbox_id),
+        "PullImage" => PullImageRequest::decode(bytes).ok()?.image.unwrap_or_default().image,
+        "ImageStatus" => ImageStatusRequest::decode(bytes).ok()?.image.unwrap_or_default().image,
+        _ => String::new(),
+    })
+}
+
+/// The first characters of an id, as crictl shows it.
+fn id(id: &str) -> String {
+    let (kind, hex) = id.split_once(':').filter(|(k, _)| *k == "sha256").unwrap_or(("", id));
+    let long = hex.len() > 13 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    let short = if long { &hex[..13] } else { hex };
+    if kind.is_empty() { short.into() } else { format!("{kind}:{short}") }
+}
+
 /// The names of gRPC's status codes.
 fn code_name(code: i32) -> String {
     const NAMES: [&str; 17] = [
@@ -233,4 +342,48 @@ fn code_name(code: i32) -> String {
     ];
     let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
     name.map_or_else(|| format!("code {code}"), |name| (*name).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_read_like_kubernetes() {
+        let check = |name, bytes: Vec<u8>, want: &str| {
+            assert_eq!(answer_words(name, &bytes).as_deref(), Some(want));
+        };
+        let condition = |kind: &str, status, reason: &str| RuntimeCondition {
+            r#type: kind.into(),
+            status,
+            reason: reason.into(),
+            ..Default::default()
+        };
+        let status = StatusResponse {
+            status: Some(RuntimeStatus {
+                conditions: vec![
+                    condition("RuntimeReady", true, ""),
+                    condition("NetworkReady", false, "NetworkPluginNotReady"),
+                ],
+            }),
+            ..Default::default()
+        };
+        check(
+            "Status",
+            status.encode_to_vec(),
+            "RuntimeReady, not NetworkReady: NetworkPluginNotReady",
+        );
+        let mut container = ContainerStatus {
+            metadata: Some(ContainerMetadata { name: "web".into(), attempt: 2 }),
+            exit_code: 137,
+            reason: "OOMKilled".into(),
+            ..Default::default()
+        };
+        container.set_state(ContainerState::ContainerExited);
+        let answer = ContainerStatusResponse { status: Some(container), ..Default::default() };
+        check("ContainerStatus", answer.encode_to_vec(), "web attempt 2 exited 137 OOMKilled");
+        let id = "0123456789abcdef0123456789abcdef".into();
+        let answer = CreateContainerResponse { container_id: id };
+        check("CreateContainer", answer.encode_to_vec(), "0123456789abc");
+    }
 }

@@ -1,10 +1,13 @@
 //! `protogen REPO`: proto/*.proto to the committed Rust files, one file an API.
 
-use prost_types::{DescriptorProto, FileDescriptorProto, field_descriptor_proto::Type};
-use std::collections::BTreeSet;
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The CRI calls whose messages a tape shows by field and lets edit: they get serde derives.
+/// The CRI calls whose messages a tape shows by field and lets edit.
 const SHOWN: [&str; 22] = [
     "CreateContainer",
     "ContainerStatus",
@@ -44,17 +47,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let out = tempdir()?;
         let fds = protox::compile([file], [&dir])?;
         let package = fds.file[0].package().to_owned();
-        let mut config = prost_build::Config::new();
-        config
+        if package == "runtime.v1" {
+            let told = Told::of(&fds.file[0]);
+            std::fs::write(repo.join("src/shell/tape/cri.txt"), told.text())?;
+        }
+        prost_build::Config::new()
             .btree_map(["."]) // map order must be the same in every run
             .disable_comments(["."])
-            .out_dir(&out);
-        for message in shown(&fds.file[0]) {
-            // A oneof inside of the message gets the first too.
-            config.type_attribute(&message, "#[derive(::serde::Serialize, ::serde::Deserialize)]");
-            config.message_attribute(&message, "#[serde(default)]");
-        }
-        config.compile_fds(fds)?;
+            .out_dir(&out)
+            .compile_fds(fds)?;
         let text = std::fs::read_to_string(out.join(format!("{package}.rs")))?;
         let head = format!("// Made by `make proto` from {proto}/{file}. Do not edit.\n");
         std::fs::create_dir_all(repo.join(rust).parent().unwrap())?;
@@ -64,41 +65,105 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The full names of the messages of the calls in `SHOWN`, and of all messages inside of them.
-fn shown(file: &FileDescriptorProto) -> BTreeSet<String> {
-    let mut all = Vec::new();
-    for message in &file.message_type {
-        flatten(&format!(".{}", file.package()), message, &mut all);
-    }
-    let methods = file.service.iter().flat_map(|service| &service.method);
-    let mut open: Vec<String> = methods
-        .filter(|method| SHOWN.contains(&method.name()))
-        .flat_map(|method| [method.input_type().to_owned(), method.output_type().to_owned()])
-        .collect();
-    let mut found = BTreeSet::new();
-    while let Some(name) = open.pop() {
-        let Some((_, message)) = all.iter().find(|(full, _)| *full == name) else { continue };
-        if message.options.as_ref().is_some_and(|options| options.map_entry()) {
-            // Maps become BTreeMap; their values may be messages.
-        } else if !found.insert(name) {
-            continue;
-        }
-        let inner = message.field.iter().filter(|field| field.r#type() == Type::Message);
-        open.extend(inner.map(|field| field.type_name().to_owned()));
-    }
-    found
+/// What src/shell/tape/cri.rs reads: the calls in `SHOWN` and the fields of their messages, a line each.
+struct Told<'a> {
+    file: &'a FileDescriptorProto,
+    messages: BTreeMap<String, &'a DescriptorProto>,
+    enums: BTreeMap<String, &'a EnumDescriptorProto>,
 }
 
-fn flatten<'a>(
-    scope: &str,
-    message: &'a DescriptorProto,
-    all: &mut Vec<(String, &'a DescriptorProto)>,
-) {
-    let name = format!("{scope}.{}", message.name());
-    for nested in &message.nested_type {
-        flatten(&name, nested, all);
+impl<'a> Told<'a> {
+    fn of(file: &'a FileDescriptorProto) -> Told<'a> {
+        let mut told = Told { file, messages: BTreeMap::new(), enums: BTreeMap::new() };
+        let scope = format!(".{}", file.package());
+        told.enums.extend(file.enum_type.iter().map(|it| (format!("{scope}.{}", it.name()), it)));
+        for message in &file.message_type {
+            told.flatten(&scope, message);
+        }
+        told
     }
-    all.push((name, message));
+
+    fn flatten(&mut self, scope: &str, message: &'a DescriptorProto) {
+        let name = format!("{scope}.{}", message.name());
+        for nested in &message.nested_type {
+            self.flatten(&name, nested);
+        }
+        let enums = message.enum_type.iter().map(|it| (format!("{name}.{}", it.name()), it));
+        self.enums.extend(enums);
+        self.messages.insert(name, message);
+    }
+
+    fn text(&self) -> String {
+        let mut text =
+            "# Made by `make proto` from proto/cri/v1/api.proto. Do not edit.\n".to_owned();
+        let mut open = Vec::new();
+        let mut enums = BTreeSet::new();
+        for method in self.file.service.iter().flat_map(|service| &service.method) {
+            if SHOWN.contains(&method.name()) {
+                let (input, output) = (method.input_type(), method.output_type());
+                let line = format!("rpc {} {} {}\n", method.name(), short(input), short(output));
+                text.push_str(&line);
+                open.extend([input, output]);
+            }
+        }
+        let mut found = BTreeMap::new();
+        while let Some(name) = open.pop() {
+            if found.contains_key(name) {
+                continue;
+            }
+            let mut lines = format!("message {}\n", short(name));
+            for field in &self.messages[name].field {
+                let value = self.value_of(field);
+                let kind = match (self.entry(field), field.label()) {
+                    (Some(_), _) => format!("map {}", kind(value)),
+                    (None, Label::Repeated) => format!("repeated {}", kind(value)),
+                    (None, _) => kind(value),
+                };
+                lines.push_str(&format!(" {} {} {kind}\n", field.number(), field.name()));
+                match value.r#type() {
+                    Type::Message => open.push(value.type_name()),
+                    Type::Enum => {
+                        enums.insert(value.type_name());
+                    }
+                    _ => {}
+                }
+            }
+            found.insert(name, lines);
+        }
+        text.extend(found.into_values());
+        for name in enums {
+            text.push_str(&format!("enum {}\n", short(name)));
+            for value in &self.enums[name].value {
+                text.push_str(&format!(" {} {}\n", value.number(), value.name()));
+            }
+        }
+        text
+    }
+
+    /// The message that a map is made of.
+    fn entry(&self, field: &FieldDescriptorProto) -> Option<&'a DescriptorProto> {
+        let message = self.messages.get(field.type_name())?;
+        message.options.as_ref().is_some_and(|options| options.map_entry()).then_some(*message)
+    }
+
+    /// The field itself, or of a map that of its values; keys are strings throughout.
+    fn value_of<'b>(&'b self, field: &'b FieldDescriptorProto) -> &'b FieldDescriptorProto {
+        let Some(entry) = self.entry(field) else { return field };
+        assert_eq!(entry.field[0].r#type(), Type::String, "{}", field.name());
+        &entry.field[1]
+    }
+}
+
+fn short(name: &str) -> &str {
+    name.strip_prefix(".runtime.v1.").expect("all of it is CRI")
+}
+
+fn kind(field: &FieldDescriptorProto) -> String {
+    match field.r#type() {
+        Type::Message => short(field.type_name()).into(),
+        Type::Enum => format!("={}", short(field.type_name())),
+        scalar => format!("{scalar:?}").to_lowercase(),
+    }
 }
 
 fn tempdir() -> std::io::Result<std::path::PathBuf> {
