@@ -22,6 +22,9 @@ impl Judge for Healthy {
         };
         let Some(record) = ledger.containers.get(container) else { return };
         let sandbox = ledger.sandboxes.get(&record.fact.sandbox);
+        if record.pod.as_ref().is_some_and(|pod| pod.text.contains("activeDeadlineSeconds")) {
+            return;
+        }
         if !record.disturbed && sandbox.is_some_and(|sandbox| !sandbox.died) {
             out.push(format!("{} was healthy and was ended by {by}", record.name()));
         }

@@ -277,7 +277,9 @@ pub(super) fn fits(words: &[&str], line: &str) -> bool {
 fn seen(stage: &Stage, words: &[&str], count: Option<usize>) -> Result<(), String> {
     let pattern = Pattern::read(words)?;
     let film = stage.film();
-    let name = |who: &&&str| !who.starts_with(['/', '"']) && who.contains(['/', '#', '(']);
+    let image = pattern.words.first() == Some(&"PullImage");
+    let name =
+        |who: &&&str| !image && !who.starts_with(['/', '"']) && who.contains(['/', '#', '(']);
     if let Some(who) = pattern.words.get(1).filter(name)
         && !film.names.knows(&Target::parse(who).pod)
     {

@@ -61,6 +61,17 @@ impl Film {
         self.lines.push(Line { at, text, ask: false });
     }
 
+    /// Puts names in place of uids that had none when the lines from `from` on were written.
+    pub fn name_late(&mut self, from: usize) {
+        for line in &mut self.lines[from..] {
+            if line.ask {
+                let words: Vec<&str> = line.text.split(' ').collect();
+                let words = words.iter().map(|word| self.names.known_pod(word).unwrap_or(word));
+                line.text = words.collect::<Vec<_>>().join(" ");
+            }
+        }
+    }
+
     fn event(&mut self, at: At, event: &Event) {
         match event {
             Event::Request(request) => {

@@ -81,6 +81,7 @@ impl Stage {
             }
         }
         let mut film = self.film.borrow_mut();
+        film.name_late(self.settled);
         let asks = film.lines[self.settled..].iter().position(|line| line.ask);
         let place = asks.map_or(film.lines.len(), |asks| self.settled + asks);
         let said = said.into_iter().map(|text| Line { at, text, ask: false });

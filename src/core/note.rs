@@ -89,6 +89,8 @@ pub enum ImageNote {
     Wanted {
         uid: PodUid,
         container: Box<str>,
+        /// `spec.containers{name}`, for events.
+        field: Box<str>,
         image: Box<str>,
         policy: Box<str>,
     },

@@ -16,8 +16,8 @@ const DOCKER_HUB_INDEX: &str = "index.docker.io";
 const DEFAULT_TAG: &str = "latest";
 const NAME_BYTES_MAX: usize = 255;
 
-/// The image as it is asked for from the runtime: with the registry and the tag `latest` when it
-/// has neither tag nor digest. The error is the message of a container that waits because of
+/// The image as it is asked for from the runtime: with the tag `latest` when it has neither tag nor
+/// digest. What a short name means is the runtime's affair. The error is the message of a container that waits because of
 /// InvalidImageName.
 pub fn with_default_tag(image: &str) -> Result<Cow<'_, str>, String> {
     let Some(reference) = ImageReference::parse(image) else {
@@ -29,8 +29,7 @@ pub fn with_default_tag(image: &str) -> Result<Cow<'_, str>, String> {
     if reference.tag.is_some() || reference.digest.is_some() {
         return Ok(Cow::Borrowed(image));
     }
-    let (registry, path) = split_registry(image);
-    Ok(Cow::Owned(format!("{registry}/{path}:{DEFAULT_TAG}")))
+    Ok(Cow::Owned(format!("{image}:{DEFAULT_TAG}")))
 }
 
 /// As whom an image runs when the pod does not say.
@@ -119,10 +118,9 @@ mod tests {
         fn check(image: &str, want: &str) {
             assert_eq!(with_default_tag(image).as_deref(), Ok(want));
         }
-        check("busybox", "docker.io/library/busybox:latest");
-        check("twin/named", "docker.io/twin/named:latest");
-        check("docker.io/busybox", "docker.io/library/busybox:latest");
-        check("index.docker.io/busybox", "docker.io/library/busybox:latest");
+        check("busybox", "busybox:latest");
+        check("twin/named", "twin/named:latest");
+        check("docker.io/busybox", "docker.io/busybox:latest");
         check("registry.k8s.io/pause", "registry.k8s.io/pause:latest");
         check("localhost:5000/a/b", "localhost:5000/a/b:latest");
         check("[fd00::1]:5000/a", "[fd00::1]:5000/a:latest");

@@ -42,11 +42,16 @@ pub struct Pull {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Wait {
     container: Box<str>,
-    /// With its tag.
+    /// `spec.containers{name}`, for events.
+    field: Box<str>,
+    /// As the pod names it: events quote this.
+    named: Box<str>,
+    /// With its tag: the runtime is asked for this.
     image: Box<str>,
     policy: Box<str>,
     since: Mono,
-    pulled: bool,
+    /// How long the pull took, once it is done.
+    pulled: Option<Span>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,8 +82,17 @@ impl PullFacts {
 impl Pull {
     pub(crate) fn on_note(&mut self, cx: &mut Cx<'_>, note: &ImageNote) {
         match note {
-            ImageNote::Wanted { uid, container, image, policy } => {
-                self.on_wanted(cx, uid, container, image, policy);
+            ImageNote::Wanted { uid, container, field, image, policy } => {
+                let wait = Wait {
+                    container: container.clone(),
+                    field: field.clone(),
+                    named: image.clone(),
+                    image: image.clone(),
+                    policy: policy.clone(),
+                    since: cx.now.mono,
+                    pulled: None,
+                };
+                self.on_wanted(cx, uid, wait);
             }
             ImageNote::Unwanted { uid } => {
                 self.waiting.remove(uid);
@@ -87,29 +101,15 @@ impl Pull {
         }
     }
 
-    fn on_wanted(
-        &mut self,
-        cx: &mut Cx<'_>,
-        uid: &PodUid,
-        container: &str,
-        named: &str,
-        policy: &str,
-    ) {
-        let image = match image::with_default_tag(named) {
-            Ok(image) => Box::from(&*image),
+    fn on_wanted(&mut self, cx: &mut Cx<'_>, uid: &PodUid, mut wait: Wait) {
+        match image::with_default_tag(&wait.named) {
+            Ok(image) => wait.image = Box::from(&*image),
             Err(message) => {
-                said(cx, uid, container, true, "InspectFailed", message.clone());
-                let error = error(container, "InvalidImageName", message);
+                said(cx, uid, &wait.field, true, "InspectFailed", message.clone());
+                let error = error(&wait.container, "InvalidImageName", message);
                 return ready(cx, uid, Err(error));
             }
-        };
-        let wait = Wait {
-            container: container.into(),
-            image,
-            policy: policy.into(),
-            since: cx.now.mono,
-            pulled: false,
-        };
+        }
         self.ask_status(cx, uid, &wait.image);
         self.waiting.insert(uid.clone(), wait);
     }
@@ -145,30 +145,39 @@ impl Pull {
         status: Result<Option<api::Image>, RpcError>,
     ) {
         let Some(wait) = self.waiting.get(uid) else { return };
-        let (container, image) = (wait.container.clone(), wait.image.clone());
+        let Wait { container, field, named, .. } = wait.clone();
         match status {
             Err(e) => {
-                let message = format!("Failed to inspect image {image:?}: {}", e.message);
-                said(cx, uid, &container, true, "InspectFailed", message.clone());
+                let message = format!("Failed to inspect image {named:?}: {}", e.message);
+                said(cx, uid, &field, true, "InspectFailed", message.clone());
                 self.end(cx, uid, Err(error(&container, "ImageInspectError", message)));
             }
-            Ok(Some(found)) if wait.pulled => self.end(cx, uid, Ok(image_found(&found))),
+            Ok(Some(found)) if let Some(took) = wait.pulled => {
+                let (took, whole) = (go_millis(took), go_millis(cx.now.mono.since(wait.since)));
+                let text = format!(
+                    "Successfully pulled image {named:?} in {took} ({whole} including waiting). \
+                     Image size: {} bytes.",
+                    found.size
+                );
+                said(cx, uid, &field, false, "Pulled", text);
+                self.end(cx, uid, Ok(image_found(&found)));
+            }
             Ok(Some(found)) if &*wait.policy != pull_policy::ALWAYS => {
                 let text = format!(
-                    "Container image {image:?} already present on machine and can \
+                    "Container image {named:?} already present on machine and can \
                      be accessed by the pod"
                 );
-                said(cx, uid, &container, false, "Pulled", text);
+                said(cx, uid, &field, false, "Pulled", text);
                 self.end(cx, uid, Ok(image_found(&found)));
             }
             Ok(None) if &*wait.policy == pull_policy::NEVER => {
                 let text =
-                    format!("Container image {image:?} is not present with pull policy of Never");
-                said(cx, uid, &container, true, "ErrImageNeverPull", text.clone());
+                    format!("Container image {named:?} is not present with pull policy of Never");
+                said(cx, uid, &field, true, "ErrImageNeverPull", text.clone());
                 self.end(cx, uid, Err(error(&container, "ErrImageNeverPull", text)));
             }
-            Ok(None) if wait.pulled => {
-                let text = format!("image {image:?} is gone right after it was pulled");
+            Ok(None) if wait.pulled.is_some() => {
+                let text = format!("image {named:?} is gone right after it was pulled");
                 self.end(cx, uid, Err(error(&container, "ImageInspectError", text)));
             }
             Ok(_) => self.pull(cx, uid),
@@ -178,13 +187,13 @@ impl Pull {
     /// Joins a pull of this image, or starts one as back-off, QPS and the limit of parallel pulls allow.
     fn pull(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let Some(wait) = self.waiting.get(uid) else { return };
-        let (container, image) = (wait.container.clone(), wait.image.clone());
+        let Wait { container, field, named, image, .. } = wait.clone();
         let now = cx.now.mono;
         if let Some((back_off, last)) = self.back_off.get(&(uid.clone(), image.clone()))
             && back_off.until(back_off.at(), now).is_some()
         {
-            let text = format!("Back-off pulling image {image:?}");
-            said(cx, uid, &container, false, "BackOff", text.clone());
+            let text = format!("Back-off pulling image {named:?}");
+            said(cx, uid, &field, false, "BackOff", text.clone());
             let text = format!("{text}: ErrImagePull: {last}");
             return self.end(cx, uid, Err(error(&container, "ImagePullBackOff", text)));
         }
@@ -192,7 +201,7 @@ impl Pull {
             let text = String::from("pull QPS exceeded");
             return self.end(cx, uid, Err(error(&container, "ErrImagePull", text)));
         }
-        said(cx, uid, &container, false, "Pulling", format!("Pulling image {image:?}"));
+        said(cx, uid, &field, false, "Pulling", format!("Pulling image {named:?}"));
         if !cx.facts.pulls.running.contains_key(&image) && !self.queue.contains(&image) {
             self.queue.push_back(image);
             self.start_pulls(cx);
@@ -224,24 +233,17 @@ impl Pull {
         let waiting: Vec<PodUid> = waiting.map(|(uid, _)| uid.clone()).collect();
         for uid in waiting {
             let Some(wait) = self.waiting.get_mut(&uid) else { continue };
-            let container = wait.container.clone();
             match &result {
                 Ok(()) => {
-                    wait.pulled = true;
-                    let (took, whole) = (now.since(started), now.since(wait.since));
-                    let text = format!(
-                        "Successfully pulled image {image:?} in {}ms ({}ms including waiting).",
-                        took.millis(),
-                        whole.millis()
-                    );
+                    wait.pulled = Some(now.since(started));
                     self.back_off.remove(&(uid.clone(), image.into()));
-                    said(cx, &uid, &container, false, "Pulled", text);
                     self.ask_status(cx, &uid, image);
                 }
                 Err(e) => {
+                    let Wait { container, field, named, .. } = wait.clone();
                     self.failed(&uid, image, now, &e.message);
-                    let text = format!("Failed to pull image {image:?}: {}", e.message);
-                    said(cx, &uid, &container, true, "Failed", text);
+                    let text = format!("Failed to pull image {named:?}: {}", e.message);
+                    said(cx, &uid, &field, true, "Failed", text);
                     let error = error(&container, "ErrImagePull", e.message.clone());
                     self.end(cx, &uid, Err(error));
                 }
@@ -302,6 +304,19 @@ fn image_found(found: &api::Image) -> ImageFound {
     ImageFound { id: found.id.clone().into(), user: image::image_user(found) }
 }
 
+/// Whole milliseconds as Go prints them: `0s`, `250ms`, `1.25s`, `1m5s`.
+fn go_millis(span: Span) -> String {
+    let (secs, millis) = (span.secs(), span.millis() % 1_000);
+    let fraction = format!(".{millis:03}");
+    let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
+    match (secs / 3_600, secs / 60 % 60, secs % 60) {
+        (0, 0, 0) if millis > 0 => format!("{millis}ms"),
+        (0, 0, s) => format!("{s}{fraction}s"),
+        (0, m, s) => format!("{m}m{s}{fraction}s"),
+        (h, m, s) => format!("{h}h{m}m{s}{fraction}s"),
+    }
+}
+
 fn error(container: &str, reason: &'static str, message: String) -> StepError {
     StepError { container: Some(container.into()), reason, message }
 }
@@ -313,12 +328,27 @@ fn ready(cx: &mut Cx<'_>, uid: &PodUid, result: Result<ImageFound, StepError>) {
 fn said(
     cx: &mut Cx<'_>,
     uid: &PodUid,
-    container: &str,
+    field: &str,
     warning: bool,
     reason: &'static str,
     message: String,
 ) {
-    let field = format!("spec.containers{{{container}}}");
-    let uid = Some(uid.clone());
+    let (uid, field) = (Some(uid.clone()), field.into());
     cx.say(Note::Said(Said { uid, field, warning, reason, message }.into()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_look_as_go_prints_them() {
+        let check = |millis, want| assert_eq!(go_millis(Span::from_millis(millis)), want);
+        check(0, "0s");
+        check(250, "250ms");
+        check(1_000, "1s");
+        check(1_250, "1.25s");
+        check(65_004, "1m5.004s");
+        check(3_600_000, "1h0m0s");
+    }
 }

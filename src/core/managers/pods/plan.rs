@@ -69,6 +69,8 @@ pub enum Plan {
     /// Nothing to do before `until`, or before something changes.
     Rest {
         until: Option<Mono>,
+        /// Containers that would start if they were not held back.
+        held: Vec<Box<str>>,
     },
     /// Every container has ended for good.
     Finished,
@@ -169,10 +171,12 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         }
     }
     let mut until: Option<Mono> = None;
+    let mut held = Vec::new();
     for (container, init) in wanted {
         let shown = view.container(&container.name);
         if let Some(at) = (marks.hold)(container, shown) {
             until = Some(until.map_or(at, |known| known.min(at)));
+            held.push(container.name.clone());
             continue;
         }
         let sandbox = view.sandbox().map(|s| s.id.clone()).unwrap_or_default();
@@ -193,7 +197,7 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
             Start { name, init, attempt, sandbox, adopt }.into(),
         ));
     }
-    Plan::Rest { until }
+    Plan::Rest { until, held }
 }
 
 /// Stops whatever may run of a pod. Sidecars go last, in reverse order (contract 5.5); `ended` waits for the others.

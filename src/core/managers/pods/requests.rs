@@ -15,6 +15,13 @@ use alloc::vec::Vec;
 use steplet_api::cri as api;
 use steplet_api::pod::Pod;
 
+/// The path of a container in its pod, as events name it.
+pub(super) fn field_of(pod: &Pod, name: &str) -> String {
+    let init = pod.spec.init_containers.iter().any(|c| *c.name == *name);
+    let list = if init { "initContainers" } else { "containers" };
+    format!("spec.{list}{{{name}}}")
+}
+
 /// `/kubepods` below the configured root, without a leading slash.
 pub(super) fn kubepods(facts: &Facts) -> String {
     cgroups::kubepods_path(facts.settings())

@@ -7,7 +7,7 @@
 //! Never: gives up a call that may have an effect in the runtime before it was answered or its deadline passed.
 
 use super::plan::{Start, Step, Stop};
-use super::requests;
+use super::requests::{self, field_of};
 use crate::cx::Cx;
 use crate::effect::{Call, DiskOp, HelperOp, KernelOp};
 use crate::event::{DiskReply, Fault, HelperReply, KernelReply, Outcome, PodReady, RpcError};
@@ -305,6 +305,7 @@ impl Runtime {
         let wanted = ImageNote::Wanted {
             uid: uid.clone(),
             container: start.name.clone(),
+            field: field_of(pod, &start.name).into(),
             image: container.image.clone(),
             policy: container.image_pull_policy.clone(),
         };
@@ -320,12 +321,14 @@ impl Runtime {
     ) {
         let Some(Job::Image { start }) = self.jobs.get(uid) else { return };
         let start = start.clone();
+        let Some(pod) = cx.facts.workers.worker(uid).map(|w| w.pod().clone()) else { return };
         match result {
-            Err(error) => self.done(cx, uid, Err(error.clone())),
+            Err(error) => {
+                let field = field_of(&pod, &start.name);
+                tell(cx, uid, field, true, "Failed", format!("Error: {}", error.reason));
+                self.done(cx, uid, Err(error.clone()));
+            }
             Ok(found) => {
-                let Some(pod) = cx.facts.workers.worker(uid).map(|w| w.pod().clone()) else {
-                    return;
-                };
                 let files = match requests::container_files(cx.facts, &pod, uid, &start) {
                     Ok(files) => files,
                     Err(text) => return self.config_error(cx, uid, &pod, text),
@@ -498,12 +501,6 @@ impl Runtime {
 }
 
 /// `spec.containers{name}` or `spec.initContainers{name}`.
-fn field_of(pod: &Pod, name: &str) -> String {
-    let init = pod.spec.init_containers.iter().any(|c| *c.name == *name);
-    let list = if init { "initContainers" } else { "containers" };
-    format!("spec.{list}{{{name}}}")
-}
-
 fn gone_is_fine(result: Result<(), RpcError>) -> Result<(), RpcError> {
     match result {
         Err(e) if e.code == RpcError::NOT_FOUND => Ok(()),

@@ -48,6 +48,10 @@ impl Status {
         let facts = &mut *cx.facts;
         let Some(worker) = facts.workers.worker(uid).filter(|w| !w.orphan()) else { return };
         let old = facts.statuses.statuses.get(uid);
+        // Before the first look at the runtime nothing is known: a running pod would be shown as Pending.
+        if old.is_none() && !facts.pleg.fresh(uid) {
+            return;
+        }
         let input = StatusInput {
             pod: worker.pod(),
             view: facts.pleg.view(uid),

@@ -96,9 +96,10 @@ impl Crashes {
         failed.max(crashed)
     }
 
-    /// The containers in crash back-off, each with its period.
-    pub fn held(&self, now: Mono) -> Vec<(Box<str>, Span)> {
-        let held = self.containers.iter().filter(|(_, crash)| crash.until(now).is_some());
+    /// Those of the containers that a crash back-off holds back, each with its period.
+    pub fn held(&self, names: &[Box<str>], now: Mono) -> Vec<(Box<str>, Span)> {
+        let crashes = names.iter().filter_map(|name| Some((name, self.containers.get(name)?)));
+        let held = crashes.filter(|(_, crash)| crash.until(now).is_some());
         held.filter_map(|(name, crash)| Some((name.clone(), crash.back_off.as_ref()?.period())))
             .collect()
     }

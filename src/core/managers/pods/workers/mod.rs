@@ -20,6 +20,7 @@ mod worker;
 
 use super::admit;
 use super::plan::{self, Marks, Plan, Step};
+use super::requests::field_of;
 use super::status::DEADLINE_MESSAGE;
 use super::view::{ContainerState, PodView};
 pub use worker::{Ending, Phase, Reason, Why, Worker};
@@ -34,6 +35,7 @@ use crate::note::{Note, PodNote, Said, StepDone, StepError, StepNote};
 use crate::planted::planted;
 use crate::rng::Rng;
 use crate::time::{Mono, Span};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
@@ -350,13 +352,13 @@ impl Workers {
         };
         let plan = plan::plan(&worker.pod, view, &marks);
         match plan {
-            Plan::Rest { until } => self.rest(cx, uid, until),
+            Plan::Rest { until, held } => self.rest(cx, uid, until, &held),
             Plan::Finished => self.terminate(cx, uid, Why::Finished),
             Plan::Do(step) => self.start(cx, uid, step),
             Plan::Renew { stop, last: true } => self.step(cx, uid, stop),
             Plan::Renew { .. } if worker.crashes.sandbox_hold(now.mono).is_some() => {
                 let until = worker.crashes.sandbox_hold(now.mono);
-                self.rest(cx, uid, until);
+                self.rest(cx, uid, until, &[]);
             }
             Plan::Renew { stop, last: false } => {
                 let text = "Pod sandbox changed, it will be killed and re-created.";
@@ -405,13 +407,13 @@ impl Workers {
         self.step(cx, uid, step);
     }
 
-    fn rest(&mut self, cx: &mut Cx<'_>, uid: &PodUid, until: Option<Mono>) {
+    fn rest(&mut self, cx: &mut Cx<'_>, uid: &PodUid, until: Option<Mono>, held: &[Box<str>]) {
         let sync = cx.facts.settings().sync_frequency;
         let resync = cx.now.mono + self.rng.jitter(sync, 50);
         let now = cx.now.mono;
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
         let deadline = deadline_at(worker);
-        let held = worker.crashes.held(now);
+        let held = worker.crashes.held(held, now);
         let mut said = Vec::new();
         for (name, period) in held {
             let pod = &worker.pod.metadata;
@@ -423,14 +425,13 @@ impl Workers {
             if worker.reasons.insert(name.clone(), reason.clone()) != Some(reason) {
                 let pod = format!("{}_{}({uid})", pod.name, pod.namespace);
                 said.push((
-                    name.clone(),
+                    field_of(&worker.pod, &name),
                     format!("Back-off restarting failed container {name} in pod {pod}"),
                 ));
             }
         }
         let changed = !said.is_empty();
-        for (name, message) in said {
-            let field = format!("spec.containers{{{name}}}");
+        for (field, message) in said {
             let uid = Some(uid.clone());
             cx.say(Note::Said(
                 Said { uid, field, warning: true, reason: "BackOff", message }.into(),
@@ -493,7 +494,6 @@ impl Workers {
                 let inits = &worker.pod.spec.init_containers;
                 let init = inits.iter().any(|c| c.name == *container);
                 *cx.facts.workers.starts.entry(init).or_default() += 1;
-                cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
             }
             Err(error) => return self.on_step_failed(cx, uid, error),
         }
