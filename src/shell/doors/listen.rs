@@ -20,9 +20,11 @@ use connection::{Connection, Origin, Said};
 use date::Dates;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use steplet_core::effect::{LogQuery, Reply};
 use steplet_core::event::{Event, Listener};
@@ -40,8 +42,10 @@ const RETRY_ACCEPT: Span = Span::from_secs(1);
 /// Requests that one listener has under way, logs among them.
 const REQUESTS_MAX: usize = 256;
 const LOGS_MAX: usize = 64;
-/// Bytes of answers that clients have not taken yet. Beyond, nothing new is asked of the core.
-const HELD_MAX: usize = 4 << 20;
+/// Bytes of answers that the clients of one listener have not taken yet. Beyond, nothing new is asked of the core,
+/// and what it has answered already is dropped.
+const HELD_MAX: usize = 8 << 20;
+const TOO_MUCH: &str = "Service Unavailable: too much is asked at once\n";
 /// Indexes below this are listeners.
 const FIRST_CONNECTION: usize = 8;
 
@@ -152,10 +156,11 @@ impl Listen {
             .map(|(index, c)| (*index, c.is_late(now)))
             .collect();
         for (index, late) in due {
-            if late {
-                self.close(index, inbox);
-            } else {
+            let goes_on = !late || self.connections.get_mut(&index).is_some_and(|c| c.wind_up(now));
+            if goes_on {
                 self.enqueue(index);
+            } else {
+                self.close(index, inbox);
             }
         }
         let started = Instant::now();
@@ -192,6 +197,8 @@ impl Listen {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 // One that is gone again, or a network that was down for it (accept(2)).
                 Err(error) if !is_shortage(&error) => {}
+                // Without descriptors that is the answer even if nobody waits.
+                Err(_) if !somebody_waits(socket) => return,
                 Err(error) => {
                     *accept_at = Some(now + RETRY_ACCEPT);
                     if !std::mem::replace(&mut listening.complained, true) {
@@ -271,9 +278,9 @@ impl Listen {
 
     fn asked(&mut self, index: usize, id: u64, head: &RequestHead, inbox: &mut Inbox) {
         let Some(origin) = self.connections.get(&index).map(|c| c.origin) else { return };
-        if !self.has_room(origin.listener) {
-            let text = "503 Service Unavailable: too much is asked at once\n";
-            return self.refuse(index, id, 503, text.into());
+        let (requests, held) = self.load(origin.listener);
+        if requests >= REQUESTS_MAX || held >= HELD_MAX {
+            return self.refuse(index, id, 503, TOO_MUCH.into());
         }
         let request = RequestId(self.next_request + 1);
         match target::request(request, origin, head) {
@@ -289,11 +296,10 @@ impl Listen {
         }
     }
 
-    fn has_room(&self, listener: Listener) -> bool {
+    /// Requests under way on one listener, and bytes held for them.
+    fn load(&self, listener: Listener) -> (usize, usize) {
         let those = self.connections.values().filter(|c| c.origin.listener == listener);
-        let (requests, held) =
-            those.map(|c| c.load()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        requests < REQUESTS_MAX && held < HELD_MAX
+        those.map(|c| c.load()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     fn gone(&mut self, index: usize, id: u64, inbox: &mut Inbox) {
@@ -313,7 +319,7 @@ impl Listen {
         self.connections.remove(&index);
     }
 
-    /// A request that the core does not hear of, or has refused in effect.
+    /// Answers in place of the core.
     fn refuse(&mut self, index: usize, id: u64, status: u16, text: String) {
         let content_type = "text/plain; charset=utf-8".into();
         self.answer(index, id, Reply { status, content_type, body: text.into() });
@@ -334,9 +340,12 @@ impl Listen {
     }
 
     pub fn reply(&mut self, request: RequestId, reply: Reply) {
-        if let Some((index, id)) = self.settle(request) {
-            self.answer(index, id, reply);
+        let Some((index, id)) = self.settle(request) else { return };
+        let held = self.connections.get(&index).map_or(0, |c| self.load(c.origin.listener).1);
+        if held > 0 && held + reply.body.len() > HELD_MAX {
+            return self.refuse(index, id, 503, TOO_MUCH.into());
         }
+        self.answer(index, id, reply);
     }
 
     pub fn send_log(&mut self, request: RequestId, log: &LogQuery) {
@@ -404,6 +413,11 @@ impl Socket {
 fn is_shortage(error: &io::Error) -> bool {
     let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error.raw_os_error().is_some_and(|code| shortages.contains(&code))
+}
+
+fn somebody_waits(socket: &TcpListener) -> bool {
+    let mut watched = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    poll(&mut watched, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 /// A client whose machine is gone is noticed within three minutes, as Go's servers do. What cannot be set is not

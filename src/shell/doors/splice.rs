@@ -17,7 +17,9 @@ use super::reason;
 use lines::Lines;
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use steplet_core::effect::LogQuery;
 use steplet_core::time::{Mono, Span};
 use tail::Tail;
@@ -232,7 +234,7 @@ impl Pump {
             Some(there) if Inode::of(&there) != self.place => {
                 let since = *self.rotated.get_or_insert(now);
                 let settled = self.until == Until::End || now.since(since) >= SETTLES;
-                if settled && let Ok((file, metadata)) = open(&self.path) {
+                if settled && let Ok((file, metadata)) = open(&self.successor()) {
                     self.show(true)?;
                     (self.file, self.place) = (file, Inode::of(&metadata));
                     self.begin_anew();
@@ -257,6 +259,20 @@ impl Pump {
         Ok(())
     }
 
+    /// What was written after this file. A slow reader may be more than one rotation behind.
+    fn successor(&self) -> String {
+        let own = fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let own = own.ok().and_then(|own| Some(own.to_str()?.to_owned()));
+        let own = own.as_deref().and_then(|own| rotated_at(&self.path, own));
+        let (Some(own), Some(dir)) = (own, Path::new(&self.path).parent()) else {
+            return self.path.clone();
+        };
+        let files = fs::read_dir(dir).into_iter().flatten().flatten();
+        let paths = files.filter_map(|file| file.path().to_str().map(str::to_owned));
+        let later = paths.filter(|path| rotated_at(&self.path, path).is_some_and(|at| at > own));
+        later.min().unwrap_or_else(|| self.path.clone())
+    }
+
     fn begin_anew(&mut self) {
         self.offset = 0;
         self.rotated = None;
@@ -268,6 +284,15 @@ fn open(path: &str) -> io::Result<(File, Metadata)> {
     let file = open_regular(path.as_ref())?;
     let metadata = file.metadata()?;
     Ok((file, metadata))
+}
+
+/// `20261130-150405` of `0.log.20261130-150405`, as kubelet names what it sets aside; also when it is deleted and
+/// only held open. What it has compressed is not read.
+fn rotated_at<'a>(path: &str, rotated: &'a str) -> Option<&'a str> {
+    let at = rotated.strip_prefix(path)?.strip_prefix('.')?.trim_end_matches(" (deleted)");
+    let (date, time) = at.split_once('-')?;
+    let digits = |text: &str, n| text.len() == n && text.bytes().all(|b| b.is_ascii_digit());
+    (digits(date, 8) && digits(time, 6)).then_some(at)
 }
 
 fn broken(path: &str, error: &io::Error) -> String {
@@ -313,8 +338,8 @@ mod tests {
             }
         }
 
-        fn rotate(&self) -> PathBuf {
-            let old = self.scratch.path().join("0.log.20261130-150405");
+        fn rotate(&self, second: u32) -> PathBuf {
+            let old = self.scratch.path().join(format!("0.log.20261130-1504{second:02}"));
             fs::rename(self.path(), &old).unwrap();
             fs::write(self.path(), "").unwrap();
             old
@@ -389,7 +414,7 @@ mod tests {
         log.say(&log.path(), 10);
         let mut pump = Pump::open(&LogQuery { follow: true, ..log.query() }).unwrap();
         assert_eq!(taken(&mut pump, 0), (numbers(0, 10), false));
-        let old = log.rotate();
+        let old = log.rotate(5);
         log.say(&old, 1);
         assert_eq!(taken(&mut pump, SECOND), (numbers(10, 11), false));
         // The runtime still writes to the old file, although the new one is there.
@@ -397,12 +422,39 @@ mod tests {
         assert_eq!(taken(&mut pump, 2 * SECOND), (numbers(11, 12), false));
         log.say(&log.path(), 1);
         assert_eq!(taken(&mut pump, 3 * SECOND), (numbers(12, 13), false));
-        // Twice, with the end of the container at the same time.
-        let old = log.rotate();
+        // With the end of the container at the same time.
+        let old = log.rotate(10);
         log.say(&old, 1);
         log.say(&log.path(), 1);
         pump.end();
         assert_eq!(taken(&mut pump, 3 * SECOND), (numbers(13, 15), true));
+    }
+
+    #[test]
+    fn a_slow_reader_misses_no_file() {
+        let mut log = Log::new();
+        log.say(&log.path(), 10);
+        let mut pump = Pump::open(&LogQuery { follow: true, ..log.query() }).unwrap();
+        let mut old = Vec::new();
+        for second in 1..=3 {
+            old.push(log.rotate(second));
+            log.say(&log.path(), 10);
+        }
+        fs::write(old[0].with_extension("20261130-150401.gz"), "").unwrap();
+        fs::remove_file(&old[0]).unwrap();
+        pump.end();
+        assert_eq!(taken(&mut pump, 0), (numbers(0, 40), true));
+    }
+
+    #[test]
+    fn names_of_rotated_files() {
+        let check = |name: &str, want| assert_eq!(rotated_at("/l/0.log", name), want, "{name}");
+        check("/l/0.log.20261130-150405", Some("20261130-150405"));
+        check("/l/0.log.20261130-150405 (deleted)", Some("20261130-150405"));
+        check("/l/0.log.20261130-150405.gz", None);
+        check("/l/0.log.1", None);
+        check("/l/1.log.20261130-150405", None);
+        check("/l/0.log", None);
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl Certificate {
         if let Some(host) = &tls.self_signed
             && !(has_content(&tls.certificate) && has_content(&tls.key))
         {
-            make(host, &tls.certificate, &tls.key)?;
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            make(host, &tls.certificate, &tls.key, now.unwrap_or_default())?;
         }
         self.seen = [stamp(&tls.certificate), stamp(&tls.key)];
         let (certificate, key) = (read(&tls.certificate)?, read(&tls.key)?);
@@ -107,8 +108,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn make(host: &str, certificate: &Path, key: &Path) -> Result<(), String> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+/// `now` counts from 1970.
+fn make(host: &str, certificate: &Path, key: &Path, now: Duration) -> Result<(), String> {
     if now < PLAUSIBLE {
         return Err("the clock is not right yet, and a certificate needs its dates".into());
     }
@@ -192,13 +193,13 @@ mod tests {
         let why = certificate.load().unwrap_err();
         let path = dir.join("kubelet.crt");
         assert_eq!(why, format!("cannot read {}: no such file or directory", path.display()));
-        make("node-a", &path, &dir.join("kubelet.key")).unwrap();
+        make("node-a", &path, &dir.join("kubelet.key"), PLAUSIBLE).unwrap();
         certificate.load().unwrap();
         let second = |n| Mono(0) + Span::from_secs(n);
         fs::write(&path, "nonsense").unwrap();
         assert!(certificate.accept(second(10)).is_some());
         let bad = certificate.seen;
-        make("node-a", &path, &dir.join("kubelet.key")).unwrap();
+        make("node-a", &path, &dir.join("kubelet.key"), PLAUSIBLE).unwrap();
         assert!(certificate.accept(second(20)).is_some());
         assert_ne!(certificate.seen, bad);
         fs::remove_file(&path).unwrap();
@@ -206,7 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn a_host_name_that_is_none() {
-        assert!(self_signed("näme", PLAUSIBLE).is_err());
+    fn no_pair_is_made_for_a_strange_name_or_by_a_clock_that_is_wrong() {
+        let scratch = Scratch::new("pki");
+        let (certificate, key) = (scratch.path().join("crt"), scratch.path().join("key"));
+        let check = |host, now, want: &str| {
+            let why = make(host, &certificate, &key, Duration::from_secs(now)).unwrap_err();
+            assert!(why.starts_with(want), "{why}");
+            assert!(!certificate.exists() && !key.exists());
+        };
+        check("node-a", 0, "the clock is not right yet");
+        check("node-a", PLAUSIBLE.as_secs() - 1, "the clock is not right yet");
+        check("näme", PLAUSIBLE.as_secs(), "cannot make a certificate for \"näme\": ");
     }
 }

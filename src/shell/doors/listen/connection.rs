@@ -196,6 +196,15 @@ impl Connection {
         self.limit() <= now
     }
 
+    /// Says farewell to a client that has been idle for long; false if there is no way to.
+    pub fn wind_up(&mut self, now: Mono) -> bool {
+        let idle = self.phase == Phase::Serving && self.served && self.is_idle();
+        let Some(http) = self.http.as_mut().filter(|_| idle) else { return false };
+        http.close_when_idle();
+        (self.progress, self.served) = (now, false);
+        true
+    }
+
     pub fn opened(&mut self, id: u64, request: RequestId) {
         self.open.insert(id, request);
     }
