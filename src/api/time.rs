@@ -143,8 +143,8 @@ impl fmt::Display for DateTime {
 }
 
 /// Reads RFC 3339 with any number of fraction digits (those past nanoseconds are cut off) and any
-/// zone, to nanoseconds since 1970. `None` for other text and for times outside the years 1678 to
-/// 2261 (the range of `i64`).
+/// zone, to nanoseconds since 1970. `None` for other text. Times outside the years 1678 to 2261 come
+/// to the nearest end of that range.
 pub fn parse_ns(text: &str) -> Option<i64> {
     let mut rest = text.as_bytes();
     let year = digits(&mut rest, 4)?;
@@ -163,7 +163,7 @@ pub fn parse_ns(text: &str) -> Option<i64> {
         return None;
     }
     let total = i128::from(date.seconds() - offset) * i128::from(SECOND_NS) + i128::from(nanos);
-    i64::try_from(total).ok()
+    Some(total.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
 }
 
 fn literal<'a, 'b>(rest: &'a mut &'b [u8], want: u8) -> Option<&'a mut &'b [u8]> {
@@ -273,7 +273,8 @@ mod tests {
         check("1970-01-01T24:00:00Z", None);
         check("1970-01-01T00:00:60Z", None);
         check("1970-01-01T00:00:00Zx", None);
-        check("9999-12-31T23:59:59Z", None);
+        check("9999-12-31T23:59:59Z", Some(i64::MAX));
+        check("0001-01-01T00:00:00Z", Some(i64::MIN));
         check("+970-01-01T00:00:00Z", None);
         check("", None);
     }

@@ -143,7 +143,7 @@ fn runtime_line(facts: &Facts, now: Now) -> String {
         "" => "runtime".to_owned(),
         name => format!("{name} {}", status.version()),
     };
-    let problem = status.problem(now.mono).or(status.network_problem());
+    let problem = facts.node_problem(now.mono);
     match (problem, status.last_error()) {
         (None, _) => format!("{name}: ready"),
         (Some(_), Some(error)) => format!("{name}: {error}"),

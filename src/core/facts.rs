@@ -2,6 +2,7 @@
 
 use crate::calls::CallFacts;
 use crate::event::Machine;
+use crate::limits::PLEG_UNHEALTHY_AFTER;
 use crate::managers::images::pull::PullFacts;
 use crate::managers::node::events::EventsFacts;
 use crate::managers::node::runtime_status::RuntimeStatusFacts;
@@ -10,7 +11,10 @@ use crate::managers::pods::sources::SourcesFacts;
 use crate::managers::pods::status::StatusFacts;
 use crate::managers::pods::workers::WorkersFacts;
 use crate::settings::Settings;
+use crate::time::Mono;
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,5 +55,27 @@ impl Facts {
 
     pub fn machine(&self) -> &Machine {
         self.boot.machine()
+    }
+
+    /// Why the node is not ready, in upstream's words (contract 4.4); None when it is.
+    pub fn node_problem(&self, now: Mono) -> Option<String> {
+        if let Some(problem) = self.runtime_status.problem(now) {
+            return Some(problem.into());
+        }
+        if !self.pleg.healthy(now) {
+            return Some(match self.pleg.last_good() {
+                None => "PLEG is not healthy: pleg has yet to be successful".into(),
+                Some(at) => {
+                    let ago = now.since(at).secs();
+                    let most = PLEG_UNHEALTHY_AFTER.secs() / 60;
+                    format!(
+                        "PLEG is not healthy: pleg was last seen active {ago}s ago; threshold is \
+                         {most}m0s"
+                    )
+                }
+            });
+        }
+        let network = self.runtime_status.network_problem();
+        network.map(|problem| format!("container runtime network not ready: {problem}"))
     }
 }

@@ -4,8 +4,8 @@ use crate::time::Span;
 
 /// Notes in one step: more means that two managers talk in a circle.
 pub const NOTES_PER_STEP_MAX: usize = 100_000;
-/// Pods that may come from one source.
-pub const PODS_PER_SOURCE_MAX: usize = 1_000;
+/// Pods that may be configured, all sources together.
+pub const PODS_MAX: usize = 1_000;
 /// Lines of Kubernetes events kept in memory.
 pub const EVENTS_KEPT_MAX: usize = 256;
 /// A status message taken from a runtime or a file, in bytes.

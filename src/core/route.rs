@@ -158,7 +158,7 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
 }
 
 pub(crate) fn check(m: &Managers, facts: &Facts) {
-    m.sources.check_facts(&facts.sources);
+    m.sources.check(&facts.sources);
     m.workers.check(facts);
     m.pleg.check(facts);
     m.pull.check(facts);

@@ -2,6 +2,7 @@
 
 use crate::effect::{Call, Peer, Rpc};
 use crate::event::RpcError;
+use crate::limits::MESSAGE_BYTES_MAX;
 use crate::time::Span;
 use alloc::borrow::Cow;
 use alloc::string::ToString;
@@ -70,9 +71,21 @@ pub fn answer<M: Message + Default>(outcome: crate::event::Outcome) -> Result<M,
     match outcome {
         crate::event::Outcome::Rpc(Ok(body)) => M::decode(body)
             .map_err(|e| RpcError { code: INTERNAL, message: nonsense(&e.to_string()) }),
-        crate::event::Outcome::Rpc(Err(error)) => Err(error),
+        crate::event::Outcome::Rpc(Err(mut error)) => {
+            cut(&mut error.message, MESSAGE_BYTES_MAX);
+            Err(error)
+        }
         _ => Err(RpcError { code: INTERNAL, message: nonsense("not an RPC answer") }),
     }
+}
+
+/// Cuts a text at a character's boundary, at most `most` bytes long.
+pub fn cut(text: &mut alloc::string::String, most: usize) {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
 }
 
 const INTERNAL: i32 = 13;

@@ -174,6 +174,9 @@ impl Housekeeping {
             Ask::Cgroups { path } => self.on_cgroups(cx, &path, outcome),
             Ask::Path { path } | Ask::Cgroup { path } => {
                 self.paths.remove(&path);
+                if let Outcome::Helper(Err(fault)) | Outcome::Kernel(Err(fault)) = outcome {
+                    log::warn!("{path} is left behind for now: {}", fault.message);
+                }
             }
         }
     }

@@ -612,7 +612,7 @@ fn container_view(s: api::ContainerStatus) -> ContainerView {
     let note = |key: &str| s.annotations.get(key).map_or("", String::as_str);
     let path = note(cri::TERMINATION_PATH);
     let log = s.mounts.iter().find(|m| !path.is_empty() && m.container_path == path);
-    let message = bounded(&s.message);
+    let message = bounded(s.message);
     ContainerView {
         sandbox: SandboxId::default(),
         name: name.into(),
@@ -652,10 +652,7 @@ fn tail(outcome: Outcome) -> String {
     }
 }
 
-fn bounded(message: &str) -> Box<str> {
-    let mut end = message.len().min(MESSAGE_BYTES_MAX);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    message[..end].into()
+fn bounded(mut message: String) -> Box<str> {
+    cri::cut(&mut message, MESSAGE_BYTES_MAX);
+    message.into()
 }

@@ -114,7 +114,7 @@ fn with_input<T>(
     make(&input).map_err(|e| e.0)
 }
 
-/// `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`, cut to 255 bytes before the ending.
+/// `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`, cut to 255 bytes with its ending.
 pub(super) fn log_link(
     facts: &Facts,
     pod: &Pod,
@@ -124,12 +124,15 @@ pub(super) fn log_link(
 ) -> Option<DiskOp> {
     let settings = facts.settings();
     let dir = &settings.container_links_dir;
-    if dir.is_empty() {
+    // An id that is no file name makes no link.
+    if dir.is_empty() || id.as_str().contains('/') {
         return None;
     }
     let meta = &pod.metadata;
     let mut name = format!("{}_{}_{}-{id}", meta.name, meta.namespace, start.name);
-    name.truncate(251);
+    while name.len() > 251 {
+        name.pop();
+    }
     let logs = settings.log_dir(&meta.namespace, &meta.name, uid);
     let target = format!("{logs}/{}/{}.log", start.name, start.attempt);
     Some(DiskOp::Symlink { link: format!("{dir}/{name}.log"), target })

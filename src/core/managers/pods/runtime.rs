@@ -71,7 +71,7 @@ impl Runtime {
     }
 
     fn on_wanted(&mut self, cx: &mut Cx<'_>, uid: &PodUid, step: &Step) {
-        let Some(pod) = cx.facts.workers.worker(uid).map(|w| w.pod().clone()) else { return };
+        let pod = pod_of(cx, uid);
         match step {
             Step::SetUp => self.set_up(cx, uid, &pod),
             Step::Stop { containers, sandboxes } => {
@@ -301,7 +301,9 @@ impl Runtime {
             return self.start_made(cx, uid, start, id);
         }
         let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-        let Some(container) = all.into_iter().find(|c| c.name == start.name) else { return };
+        let Some(container) = all.into_iter().find(|c| c.name == start.name) else {
+            return self.done(cx, uid, Ok(StepDone::Cancelled));
+        };
         let wanted = ImageNote::Wanted {
             uid: uid.clone(),
             container: start.name.clone(),
@@ -321,7 +323,7 @@ impl Runtime {
     ) {
         let Some(Job::Image { start }) = self.jobs.get(uid) else { return };
         let start = start.clone();
-        let Some(pod) = cx.facts.workers.worker(uid).map(|w| w.pod().clone()) else { return };
+        let pod = pod_of(cx, uid);
         match result {
             Err(error) => {
                 let field = field_of(&pod, &start.name);
@@ -344,7 +346,7 @@ impl Runtime {
     fn on_files(&mut self, cx: &mut Cx<'_>, uid: &PodUid, outcome: Outcome) {
         let Some(Job::Files { start, image, .. }) = self.jobs.get(uid) else { return };
         let (start, image) = (start.clone(), image.clone());
-        let Some(pod) = cx.facts.workers.worker(uid).map(|w| w.pod().clone()) else { return };
+        let pod = pod_of(cx, uid);
         if !matches!(outcome, Outcome::Disk(Ok(_))) {
             return self.config_error(cx, uid, &pod, fault_text(&outcome));
         }
@@ -377,7 +379,7 @@ impl Runtime {
     ) {
         let Some(Job::Create { start }) = self.jobs.get(&uid) else { return };
         let start = start.clone();
-        let Some(pod) = cx.facts.workers.worker(&uid).map(|w| w.pod().clone()) else { return };
+        let pod = pod_of(cx, &uid);
         let field = field_of(&pod, &start.name);
         match result {
             Err(e) => {
@@ -415,7 +417,7 @@ impl Runtime {
     ) {
         let Some(Job::Start { start, id }) = self.jobs.get(&uid) else { return };
         let (start, id) = (start.clone(), id.clone());
-        let Some(pod) = cx.facts.workers.worker(&uid).map(|w| w.pod().clone()) else { return };
+        let pod = pod_of(cx, &uid);
         let field = field_of(&pod, &start.name);
         // A start that failed leaves an exited container behind: the next relist shows it.
         match result {
@@ -451,8 +453,11 @@ impl Runtime {
             let text = fault_text(&outcome);
             return self.fail(cx, &uid, "FailedUnmount", text);
         }
-        // The class of an orphan is unknown: the sweep finds its cgroup by name.
-        let Some(worker) = cx.facts.workers.worker(&uid).filter(|w| !w.orphan()) else {
+        // The class of an orphan is unknown: the sweep finds its cgroup by name. Without a hierarchy pods have no
+        // cgroup of their own, and what they share is not ours to remove.
+        let own = cx.facts.settings().cgroups_per_qos;
+        let worker = cx.facts.workers.worker(&uid).filter(|w| own && !w.orphan());
+        let Some(worker) = worker else {
             return self.done(cx, &uid, Ok(StepDone::Other));
         };
         let path = requests::pod_cgroup(cx.facts, worker.pod());
@@ -498,6 +503,11 @@ impl Runtime {
             Ask::RemoveCgroup { uid } => self.on_cgroup_gone(cx, uid, outcome),
         }
     }
+}
+
+/// A worker stays until its step has ended.
+fn pod_of(cx: &Cx<'_>, uid: &PodUid) -> Arc<Pod> {
+    cx.facts.workers.worker(uid).expect("a step has its worker").pod().clone()
 }
 
 /// `spec.containers{name}` or `spec.initContainers{name}`.

@@ -11,7 +11,7 @@ use crate::cx::Cx;
 use crate::effect::{Call, DiskOp, HelperOp};
 use crate::event::{DiskReply, HelperReply, Item, Manifest, Outcome, SetAside};
 use crate::ids::{PodUid, Token};
-use crate::limits::PODS_PER_SOURCE_MAX;
+use crate::limits::PODS_MAX;
 use crate::note::{Note, PodNote, Said};
 use crate::time::{Mono, Span};
 use alloc::collections::BTreeMap;
@@ -153,7 +153,8 @@ impl Sources {
         match then {
             Ask::Files => {
                 self.reading = None;
-                let next = if core::mem::take(&mut self.again) { CALM } else { self.check(cx) };
+                let file_check = cx.facts.settings().file_check;
+                let next = if core::mem::take(&mut self.again) { CALM } else { file_check };
                 self.timers.insert(Timer::Read, now + next);
                 match outcome {
                     Outcome::Disk(Ok(DiskReply::Manifests(names))) => {
@@ -167,6 +168,9 @@ impl Sources {
                 }
             }
             Ask::Watch => {
+                if self.watching {
+                    log::warn!("the static pod path is not watched: {outcome:?}; it is scanned");
+                }
                 self.watching = false;
                 let next = Span((self.watch_retry.0 * 2).clamp(WATCH_RETRY.0, WATCH_RETRY_MOST.0));
                 self.watch_retry = next;
@@ -191,10 +195,6 @@ impl Sources {
                 }
             }
         }
-    }
-
-    fn check(&self, cx: &Cx<'_>) -> Span {
-        cx.facts.settings().file_check
     }
 
     fn read(&mut self, cx: &mut Cx<'_>) {
@@ -287,7 +287,11 @@ impl Sources {
                         said(cx, None, "FailedValidation", text.clone());
                     }
                     problems.insert(place.into(), text);
-                } else if wanted.len() < PODS_PER_SOURCE_MAX {
+                } else if wanted.len() >= PODS_MAX {
+                    let text =
+                        format!("more than {PODS_MAX} pods are configured: the rest is ignored");
+                    problems.insert(place.into(), text);
+                } else {
                     names.insert(name, place.into());
                     wanted.insert(uid, pod.clone());
                 }
@@ -325,7 +329,7 @@ impl Sources {
     }
 
     /// The published pods are named by their own UID.
-    pub(crate) fn check_facts(&self, facts: &SourcesFacts) {
+    pub(crate) fn check(&self, facts: &SourcesFacts) {
         for (uid, pod) in &facts.pods {
             assert!(uid.0 == pod.metadata.uid, "sources: {uid} is not its pod's UID");
         }

@@ -3,7 +3,7 @@
 //! Upstream: pkg/kubelet/config/common.go, defaults.go (v1.36); contract.md 5.1. Pure.
 
 use crate::event::ManifestJson;
-use crate::limits::PODS_PER_SOURCE_MAX;
+use crate::limits::PODS_MAX;
 use crate::time::Wall;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -44,9 +44,9 @@ pub fn static_pods(manifest: &ManifestJson, origin: &Origin<'_>) -> Result<Vec<P
         ("Pod", _) => Ok([static_pod(value, origin, manifest)?].into()),
         ("PodList", "http") => {
             let items = value.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-            if items.len() > PODS_PER_SOURCE_MAX {
+            if items.len() > PODS_MAX {
                 let count = items.len();
-                return Err(format!("items: {count} pods, at most {PODS_PER_SOURCE_MAX} are read"));
+                return Err(format!("items: {count} pods, at most {PODS_MAX} are read"));
             }
             items.into_iter().map(|item| static_pod(item, origin, manifest)).collect()
         }

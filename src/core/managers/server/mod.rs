@@ -86,6 +86,7 @@ impl Server {
                 cx.call(ask, Call::Kernel(KernelOp::Figures));
                 None
             }
+            _ if !secure && debugging(path) => Some(text(405, "Debug endpoints are disabled.\n")),
             _ if !secure => Some(not_found(path)),
             "/configz" => Some(only_get(request, || json(pods::configz(cx.facts)))),
             _ if !cx.facts.settings().debugging_handlers && debugging(path) => {
