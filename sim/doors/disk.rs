@@ -79,6 +79,7 @@ impl Disk {
     }
 
     pub fn set_up_pod(&mut self, setup: &PodSetup) -> Result<PodReady, Fault> {
+        let existed = self.dirs.contains(&format!("{}/volumes", setup.pod_dir));
         for part in ["volumes", "plugins", "containers"] {
             self.make_dir(&format!("{}/{part}", setup.pod_dir))?;
         }
@@ -104,6 +105,7 @@ impl Disk {
             }
         }
         Ok(PodReady {
+            existed,
             log_attempts,
             resolv_conf: (!setup.resolv_conf.is_empty())
                 .then(|| "nameserver 10.0.0.1\nsearch example.com\n".to_owned()),

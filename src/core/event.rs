@@ -135,6 +135,8 @@ pub enum DiskReply {
 /// What setting up a pod's directories found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodReady {
+    /// The pod's directory was there before: an earlier life of the agent was at work on it.
+    pub existed: bool,
     /// For each container asked for, the highest N of `<N>.log` (or its rotated forms) that exists.
     pub log_attempts: Vec<(String, u32)>,
     /// The node's resolver file, None when it is absent or unreadable.

@@ -64,7 +64,7 @@ pub(crate) fn event(m: &mut Managers, cx: &mut Cx<'_>, event: Event) {
 
 fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     cx.facts.boot.set(boot.settings, boot.machine);
-    m.workers.on_booted(Rng::new(boot.seed).child(1));
+    m.workers.on_booted(cx.now.mono, Rng::new(boot.seed).child(1));
     m.runtime_status.on_booted(cx);
     m.pleg.on_booted(cx);
     m.sources.on_booted(cx, boot.set_aside);

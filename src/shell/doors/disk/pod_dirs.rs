@@ -23,13 +23,14 @@ const LOG_FILES_MAX: usize = 10_000;
 /// Makes the directories and volumes of a pod and looks at what the containers need to know.
 pub fn set_up(setup: &PodSetup) -> Result<PodReady, Fault> {
     let pod = Path::new(&setup.pod_dir);
+    let existed = pod.exists();
     for dir in [pod, &pod.join("volumes"), &pod.join("plugins"), &pod.join("containers")] {
         make_dirs(dir, 0o750)?;
     }
     for name in &setup.containers {
         make_dirs(&pod.join("containers").join(name), 0o750)?;
     }
-    let mut ready = PodReady::default();
+    let mut ready = PodReady { existed, ..PodReady::default() };
     make_dirs(Path::new(&setup.log_dir), 0o755)?;
     for name in &setup.containers {
         let dir = Path::new(&setup.log_dir).join(name);

@@ -50,9 +50,13 @@ const RETRY: Span = Span::from_secs(10);
 const RETRY_CLEANING: Span = Span::from_secs(1);
 /// While the network is not ready.
 const RETRY_NETWORK: Span = Span::from_secs(1);
+/// How long after a start calls of an earlier life may go on in the runtime.
+const AFTERMATH: Span = Span::from_secs(2);
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Workers {
     rng: Rng,
+    booted: Mono,
     timers: BTreeSet<(Mono, PodUid)>,
     sources_ready: bool,
     /// Pods that were let go while the runtime still has their dead.
@@ -91,7 +95,8 @@ impl WorkersFacts {
 }
 
 impl Workers {
-    pub(crate) fn on_booted(&mut self, rng: Rng) {
+    pub(crate) fn on_booted(&mut self, now: Mono, rng: Rng) {
+        self.booted = now;
         self.rng = rng;
     }
 
@@ -390,6 +395,13 @@ impl Workers {
             return self.wake_at(cx, uid, at);
         }
         worker.network_said = false;
+        // What an earlier life has asked for may still be under way in the runtime: asking again at once would meet
+        // its own name there.
+        let half_made = worker.setup.as_ref().is_some_and(|s| s.existed);
+        let calm = self.booted + AFTERMATH;
+        if half_made && cx.now.mono < calm {
+            return self.wake_at(cx, uid, calm);
+        }
         if let Step::RunSandbox { attempt } = &step {
             if let Some(at) = worker.crashes.sandbox_hold(cx.now.mono) {
                 return self.wake_at(cx, uid, at);
