@@ -32,9 +32,9 @@ use steplet_core::ids::RequestId;
 use steplet_core::time::{Mono, Span};
 use steplet_wire::http_server::RequestHead;
 
-/// How long connections are served in one turn, and how many are taken.
+/// How long connections are served in one turn, and how long new ones are taken.
 const SERVE_PER_TURN: Duration = Duration::from_millis(2);
-const ACCEPTS_PER_TURN: usize = 32;
+const ACCEPT_PER_TURN: Duration = Duration::from_millis(1);
 /// A port that is taken, or a certificate that cannot be made yet, is tried again (upstream: 5 s).
 const RETRY: Span = Span::from_secs(5);
 /// When no descriptor is left and no connection can be spared.
@@ -180,7 +180,8 @@ impl Listen {
     }
 
     fn accept(&mut self, index: usize, now: Mono, inbox: &mut Inbox) {
-        for _ in 0..ACCEPTS_PER_TURN {
+        let started = Instant::now();
+        while started.elapsed() < ACCEPT_PER_TURN {
             let Some(listening) = self.sockets.get_mut(index) else { return };
             let State::Open { socket, accept_at } = &mut listening.state else { return };
             *accept_at = None;

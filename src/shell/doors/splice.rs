@@ -402,7 +402,7 @@ mod tests {
         write!(file, "2026-11-30T15:04:05Z stdout F half").unwrap();
         now += SECOND;
         assert_eq!(taken(&mut pump, now), ("half".into(), false));
-        write!(file, " and half\n").unwrap();
+        writeln!(file, " and half").unwrap();
         log.say(&log.path(), 2);
         pump.end();
         assert_eq!(taken(&mut pump, now), (" and half\n2\n3\n".into(), true));

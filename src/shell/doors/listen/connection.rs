@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes};
 use mio::net::TcpStream;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
 use steplet_core::effect::Reply;
 use steplet_core::event::Listener;
 use steplet_core::ids::RequestId;
@@ -23,9 +24,8 @@ const BODY_MAX: u64 = 64 * 1024;
 /// Bytes read, and bytes written, before the HTTP connection is polled again.
 const ROUND: usize = 64 * 1024;
 const READ: usize = 16 * 1024;
-/// Rounds, and slices of logs in each, before other connections have their turn.
-const ROUNDS: usize = 4;
-const SLICES: usize = 8;
+/// How long one connection is served before others have their turn.
+const SHARE: Duration = Duration::from_micros(500);
 /// How long a handshake or the first head may take, how long a connection may be idle between requests, and how
 /// long an answer may stand still (upstream: IdleTimeout 90 s, ReadTimeout and WriteTimeout 4 h).
 const HEAD_TIME: Span = Span::from_secs(30);
@@ -242,10 +242,11 @@ impl Connection {
     /// Reads, answers and writes until nothing moves or its share of the turn is used up: then it is true, and
     /// wants to be called again without a word from the socket.
     pub fn go_on(&mut self, now: Mono, date: &str, said: &mut Vec<Said>) -> bool {
-        for _ in 0..ROUNDS {
-            match self.round(now, date, said) {
-                Ok(true) => {}
-                Ok(false) => return false,
+        let until = Instant::now() + SHARE;
+        loop {
+            match self.round(now, until, date, said) {
+                Ok(true) if Instant::now() < until => {}
+                Ok(moved) => return moved,
                 Err(error) => {
                     log::debug!("A connection is broken: {error}");
                     self.phase = Phase::Over;
@@ -255,13 +256,18 @@ impl Connection {
                 return false;
             }
         }
-        true
     }
 
-    fn round(&mut self, now: Mono, date: &str, said: &mut Vec<Said>) -> io::Result<bool> {
+    fn round(
+        &mut self,
+        now: Mono,
+        until: Instant,
+        date: &str,
+        said: &mut Vec<Said>,
+    ) -> io::Result<bool> {
         let read = self.read(now)?;
         self.poll(now, said);
-        let fed = self.feed(now, date, said);
+        let fed = self.feed(now, until, date, said);
         let written = self.write(now)?;
         if self.phase == Phase::Closing && !self.has_output() {
             self.linger(now)?;
@@ -371,9 +377,8 @@ impl Connection {
     }
 
     /// Hands on what the answers have, each in its turn. True if anything moved.
-    fn feed(&mut self, now: Mono, date: &str, said: &mut Vec<Said>) -> bool {
+    fn feed(&mut self, now: Mono, until: Instant, date: &str, said: &mut Vec<Said>) -> bool {
         let Some(http) = &mut self.http else { return false };
-        let mut slices = SLICES;
         let mut moved = false;
         self.stuck = false;
         let (before, after): (Vec<u64>, Vec<u64>) =
@@ -381,17 +386,12 @@ impl Connection {
         for id in after.into_iter().chain(before) {
             let Some(answer) = self.answers.get_mut(&id) else { continue };
             self.next_answer = id;
-            if slices == 0 {
-                return true;
-            }
             loop {
-                slices = slices.saturating_sub(1);
+                if moved && Instant::now() >= until {
+                    return true;
+                }
                 match answer.send(http, id, now, date) {
-                    Sent::Some if slices > 0 => moved = true,
-                    Sent::Some => {
-                        moved = true;
-                        break;
-                    }
+                    Sent::Some => moved = true,
                     Sent::Nothing => break,
                     Sent::Stuck => {
                         self.stuck = true;
