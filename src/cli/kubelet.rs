@@ -41,6 +41,7 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
         "" => runtime.clone(),
         endpoint => boot::socket_path(endpoint)?,
     };
+    let _until_the_end = lock_file(&told.flags.lock_file)?;
     let held = node::hold(Path::new(&told.flags.root_dir), &runtime)?;
     if !told.warnings.is_empty() {
         // One message, so that it is read once and as a whole.
@@ -66,6 +67,15 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
     .run()
 }
 
+/// Holds `--lock-file`, and waits for it as upstream does.
+fn lock_file(path: &str) -> Result<Option<boot::Lock>, String> {
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let lock = boot::wait_for_lock(Path::new(path));
+    lock.map(Some).map_err(|error| format!("--lock-file {path}: {error}"))
+}
+
 fn all(problems: &[Problem]) -> String {
     let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
     lines.join("\nsteplet: ")
@@ -78,6 +88,13 @@ fn refuse(told: &flags::Settings, cgroup_version: u8) -> Result<(), String> {
             "--kubeconfig: this version does not speak to an API server yet. Without that \
              flag it runs alone, with the pods of --pod-manifest-path (staticPodPath) and \
              --manifest-url (staticPodURL)"
+                .into(),
+        );
+    }
+    if told.flags.exit_on_lock_contention {
+        return Err(
+            "--exit-on-lock-contention: this version does not see who else wants the lock file; \
+             leave the flag out, and stop this agent before the other one starts"
                 .into(),
         );
     }

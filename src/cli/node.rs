@@ -70,8 +70,9 @@ impl Node {
             reactor.stop_after(span);
         }
         let boot = Boot { seed, settings: self.settings, machine, set_aside };
+        reactor.start(boot);
         boot::notify_ready();
-        reactor.run(boot).map_err(loop_error)
+        reactor.run().map_err(loop_error)
     }
 }
 

@@ -7,11 +7,11 @@ use crate::shell::doors::make_dirs;
 use crate::shell::vault::Vault;
 use crate::shell::{boot, log, terminal};
 use lexopt::prelude::*;
+use mio::net::UnixStream;
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use steplet_core::settings::Settings;
@@ -78,7 +78,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
     let runtime = find_runtime(options.endpoint.as_deref())?;
     let root = options.root_dir.unwrap_or_else(|| "/var/lib/steplet".into());
     let held = node::hold(&root, &runtime)?;
-    let manifests = root.join("manifests");
+    let manifests = root.join("run-manifests");
     link_manifests(&options.files, &manifests)?;
     let tape_dir = options.tape_dir.unwrap_or_else(|| root.join("tapes"));
     boot::raise_limits(1_000_000, -999);
@@ -171,7 +171,8 @@ fn refuse_beside_a_kubelet() -> Result<(), String> {
              put the manifests into its staticPodPath"
         ));
     }
-    if TcpStream::connect((Ipv4Addr::LOCALHOST, 10250)).is_ok() {
+    let port = SocketAddr::from((Ipv4Addr::LOCALHOST, 10250));
+    if TcpStream::connect_timeout(&port, Duration::from_secs(1)).is_ok() {
         return Err(
             "somebody listens on port 10250, so a node agent runs here already: stop it first"
                 .into(),
@@ -184,6 +185,7 @@ fn find_runtime(endpoint: Option<&str>) -> Result<PathBuf, String> {
     if let Some(endpoint) = endpoint {
         return boot::socket_path(endpoint);
     }
+    // Without waiting: a hung runtime's queue of connections may be full.
     SOCKETS
         .iter()
         .find(|path| UnixStream::connect(path).is_ok())
@@ -194,12 +196,8 @@ fn find_runtime(endpoint: Option<&str>) -> Result<PathBuf, String> {
 /// Fills the node's own manifest directory with links, so that a change of a file is seen.
 fn link_manifests(files: &[PathBuf], dir: &Path) -> Result<(), String> {
     let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    if let Err(error) = fs::remove_dir_all(dir)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        return Err(at(dir, error));
-    }
     make_dirs(dir, 0o750).map_err(|fault| fault.message)?;
+    unlink_all(dir)?;
     let mut all = Vec::new();
     for file in files {
         if fs::metadata(file).map_err(|error| at(file, error))?.is_dir() {
@@ -228,6 +226,23 @@ fn link_manifests(files: &[PathBuf], dir: &Path) -> Result<(), String> {
         symlink(file, &link).map_err(|error| at(&link, error))?;
     }
     if all.is_empty() { Err("there is no manifest among the files".into()) } else { Ok(()) }
+}
+
+/// Takes away the links of an earlier run. Whatever else lies there is somebody's work, and stays.
+fn unlink_all(dir: &Path) -> Result<(), String> {
+    let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let mut links = Vec::new();
+    for entry in fs::read_dir(dir).map_err(|error| at(dir, error))? {
+        let path = entry.map_err(|error| at(dir, error))?.path();
+        if !path.is_symlink() {
+            return Err(format!(
+                "{} is no link of an earlier run: move it away, or name another --root-dir",
+                path.display()
+            ));
+        }
+        links.push(path);
+    }
+    links.iter().try_for_each(|path| fs::remove_file(path).map_err(|error| at(path, error)))
 }
 
 /// Whether something other than comments comes after a line `---` that has something before it.
@@ -301,6 +316,7 @@ fn settings(root: &Path, manifests: &Path) -> Result<Settings, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::scratch::Scratch;
 
     #[test]
     fn times_and_sizes() {
@@ -322,6 +338,23 @@ mod tests {
         check("Mi", None);
         check("-1", None);
         check("99999999999Gi", None);
+    }
+
+    #[test]
+    fn only_links_are_taken_away() {
+        let scratch = Scratch::new("run-links");
+        let dir = scratch.path().join("run-manifests");
+        let (a, b) = (scratch.path().join("a.yaml"), scratch.path().join("b.yaml"));
+        fs::write(&a, "kind: Pod\n").unwrap();
+        fs::write(&b, "kind: Pod\n").unwrap();
+        link_manifests(std::slice::from_ref(&a), &dir).unwrap();
+        link_manifests(std::slice::from_ref(&b), &dir).unwrap();
+        assert!(!dir.join("a.yaml").is_symlink() && a.is_file());
+        assert_eq!(fs::read_link(dir.join("b.yaml")).unwrap(), b);
+        fs::write(dir.join("real.yaml"), "kind: Pod\n").unwrap();
+        let refused = link_manifests(&[a], &dir).unwrap_err();
+        assert!(refused.contains("real.yaml"), "{refused}");
+        assert!(dir.join("real.yaml").is_file() && dir.join("b.yaml").is_symlink());
     }
 
     #[test]

@@ -81,6 +81,22 @@ pub fn lock_beside(socket: &Path) -> Result<Option<Lock>, LockError> {
     }
 }
 
+/// Takes a file that is made when it is missing, once nobody else has it.
+pub fn wait_for_lock(path: &Path) -> io::Result<Lock> {
+    let mut open = OpenOptions::new();
+    let file = open.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(held) => return Ok(Lock(held)),
+        Err((file, Errno::EWOULDBLOCK)) => file,
+        Err((_, errno)) => return Err(errno.into()),
+    };
+    log::warn!("Another process holds {}: waiting until it lets go", path.display());
+    match Flock::lock(file, FlockArg::LockExclusive) {
+        Ok(held) => Ok(Lock(held)),
+        Err((_, errno)) => Err(errno.into()),
+    }
+}
+
 fn take(file: File) -> Result<Flock<File>, LockError> {
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(held) => Ok(held),
@@ -318,6 +334,18 @@ mod tests {
         );
         assert_eq!(default_interface_v6(&v6).as_deref(), Some("eth0"));
         assert_eq!(default_interface_v6(""), None);
+    }
+
+    #[test]
+    fn a_lock_file_is_held_until_the_end() {
+        let scratch = Scratch::new("lock-file");
+        let path = scratch.path().join("l");
+        let held = wait_for_lock(&path).unwrap();
+        let other = || take(File::open(&path).unwrap());
+        assert!(matches!(other(), Err(LockError::Held(None))));
+        drop(held);
+        assert!(other().is_ok());
+        assert!(wait_for_lock(&scratch.path().join("none/l")).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod memory;
 pub mod mounts;
 pub mod reactor;
 #[cfg(test)]
-mod scratch;
+pub(crate) mod scratch;
 pub mod tape;
 pub mod terminal;
 pub mod turns;

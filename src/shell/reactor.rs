@@ -99,21 +99,22 @@ impl Reactor {
         &self.turns
     }
 
-    /// Runs until the core wants to leave. Returns the exit status.
+    /// Runs from the first step until the core wants to leave. Returns the exit status.
     ///
     /// Errors: waiting itself failed, which nothing can be done about.
-    pub fn run(&mut self, boot: Boot) -> io::Result<i32> {
-        self.start(boot);
+    pub fn run(&mut self) -> io::Result<i32> {
         while self.exit.is_none() {
             self.turn()?;
         }
         Ok(self.stop())
     }
 
-    /// The first step.
+    /// The first step. The ports are open after it.
     pub fn start(&mut self, boot: Boot) {
         self.step(Event::Boot(Box::new(boot)));
-        self.doors.flush(clock::mono());
+        let now = clock::mono();
+        self.doors.tend(now);
+        self.doors.flush(now);
     }
 
     /// The status that the core wants to leave with.
@@ -231,10 +232,9 @@ impl Reactor {
     fn figures(&self) -> String {
         let mut text = figures::process();
         text.push_str(&self.turns.metrics());
-        let recording = self.taped.recorder.as_ref().is_some_and(Recorder::recording);
-        text.push_str("# HELP steplet_tape_recording Whether the run is being recorded.\n");
-        text.push_str("# TYPE steplet_tape_recording gauge\n");
-        text.push_str(&format!("steplet_tape_recording {}\n", u8::from(recording)));
+        if let Some(recorder) = &self.taped.recorder {
+            text.push_str(&recorder.metrics());
+        }
         text
     }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 pub enum Support {
     /// It has its effect.
     Honoured,
-    /// It has no effect in the upstream kubelet either.
+    /// It has no effect in the upstream kubelet either, or there is nothing here to set.
     Moot,
     /// It has no effect yet; a warning at start names it.
     NotYet,
@@ -48,8 +48,8 @@ const ROWS: &[Row] = &[
     row("readOnlyPort", Honoured),
     row("tlsCertFile", Honoured),
     row("tlsPrivateKeyFile", Honoured),
-    row("tlsCipherSuites", NotYet),
-    row("tlsCurvePreferences", NotYet),
+    row("tlsCipherSuites", Honoured),
+    row("tlsCurvePreferences", Honoured),
     row("tlsMinVersion", Honoured),
     row("rotateCertificates", NotYet),
     row("serverTLSBootstrap", NotYet),
@@ -118,7 +118,7 @@ const ROWS: &[Row] = &[
     row("evictionMaxPodGracePeriod", NotYet),
     row("evictionMinimumReclaim", NotYet),
     row("mergeDefaultEvictionSettings", NotYet),
-    row("podsPerCore", NotYet),
+    row("podsPerCore", Honoured),
     row("enableControllerAttachDetach", NotYet),
     row("protectKernelDefaults", NotYet),
     row("makeIPTablesUtilChains", NotYet),
@@ -144,9 +144,10 @@ const ROWS: &[Row] = &[
     row("providerID", NotYet),
     row("kernelMemcgNotification", NotYet),
     row("logging.format", Honoured),
-    row("logging.flushFrequency", Honoured),
+    // Each line is written as it comes.
+    row("logging.flushFrequency", Moot),
     row("logging.verbosity", Honoured),
-    row("logging.vmodule", Honoured),
+    row("logging.vmodule", NotYet),
     row("logging.options", NotYet),
     row("enableSystemLogHandler", NotYet),
     row("enableSystemLogQuery", NotYet),

@@ -40,7 +40,11 @@ pub fn settings(
     layers.say_all(gates.set(&config.feature_gates));
     let mut defaults = KubeletConfiguration::legacy();
     if !line.flags.config.is_empty() {
-        config = layers.file(&line.flags.config, &gates);
+        // Without it nothing is known of what was wanted, and the rules would speak of the defaults.
+        let Some(read) = layers.file(&line.flags.config, &gates) else {
+            return Err(layers.problems);
+        };
+        config = read;
         defaults = KubeletConfiguration::file_defaults();
     }
     if !line.flags.config_dir.is_empty() {
@@ -108,17 +112,21 @@ impl Layers<'_> {
         }
     }
 
-    /// Reads `--config`. Whatever is wrong with it, the result is a configuration, so that the rest
-    /// can be looked at too.
-    fn file(&mut self, name: &str, gates: &FeatureGates) -> KubeletConfiguration {
-        let Some(document) = self.read(name) else { return KubeletConfiguration::default() };
+    /// Reads `--config`. Whatever is wrong with fields of it, the result is a configuration, so that
+    /// the rest can be looked at too.
+    fn file(&mut self, name: &str, gates: &FeatureGates) -> Option<KubeletConfiguration> {
+        let document = self.read(name)?;
         let (mut config, problems) = KubeletConfiguration::from_file(&document.json, gates);
+        let is_one = problems.iter().all(|problem| !problem.path.is_empty());
         self.in_file(name, &document, problems, true);
+        if !is_one {
+            return None;
+        }
         let path = self.files.absolute(name).unwrap_or_else(|_| name.to_owned());
         let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
         config.resolve_paths(&format!("{directory}/"));
         self.base = Some(Layer { name: name.to_owned(), lines: document.lines });
-        config
+        Some(config)
     }
 
     /// Reads the drop-ins of `--config-dir` and lays them over `base`.
@@ -401,14 +409,14 @@ mod tests {
     #[test]
     fn broken_files() {
         let check = |text: &str, want: &str| {
-            let problems = run(&["--config=/c/k.yaml"], &[("/c/k.yaml", text)], false).unwrap_err();
+            let problems = run(&["--config=/c/k.yaml"], &[("/c/k.yaml", text)], true).unwrap_err();
             assert_eq!(problems, [want], "{text}");
         };
         check("", "/c/k.yaml: is empty");
         check("# x\n", "/c/k.yaml:2:1: is empty");
         check("a: [\n", "/c/k.yaml:1:4: unclosed bracket '['");
         check("[1]", "/c/k.yaml:1:1: is no KubeletConfiguration");
-        let problems = run(&["--config=/none"], &[], false).unwrap_err();
+        let problems = run(&["--config=/none"], &[], true).unwrap_err();
         assert_eq!(problems, ["/none: entity not found"]);
         let huge = "#".repeat(Limits::FILE.bytes + 5);
         check(&huge, "/c/k.yaml:1:1: larger than 10485760 bytes");
@@ -430,7 +438,7 @@ mod tests {
             settings.warnings,
             [
                 "deprecated flags, better set in the file of --config: --max-pods, --port",
-                "set but without effect yet: --lock-file, --node-labels",
+                "set but without effect yet: --node-labels",
             ]
         );
         assert_eq!(run(&[], &[], false).unwrap().warnings, Vec::<String>::new());

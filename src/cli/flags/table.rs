@@ -162,13 +162,13 @@ pub(super) static FLAGS: &[Flag] = &[
         To::Text(|f| &mut f.cert_dir),
         "certificates that are made here, unless tlsCertFile is set",
     ),
-    not_yet(flag(
+    flag(
         "lock-file",
         Text,
         Group::Files,
         To::Text(|f| &mut f.lock_file),
-        "file that one agent holds at a time",
-    )),
+        "file that one agent holds at a time; another one waits for it",
+    ),
     not_yet(flag(
         "exit-on-lock-contention",
         Bool,

@@ -1,4 +1,4 @@
-//! Signals as events: SIGTERM and SIGINT end the agent, SIGCHLD tells that a helper has ended.
+//! Signals as events: SIGTERM, SIGINT and SIGHUP end the agent, SIGCHLD tells that a helper has ended.
 
 use super::{Door, Inbox};
 use mio::unix::SourceFd;
@@ -21,6 +21,9 @@ impl Signals {
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD] {
             mask.add(signal);
         }
+        if !is_ignored(Signal::SIGHUP) {
+            mask.add(Signal::SIGHUP);
+        }
         mask.thread_block()?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let descriptor = SignalFd::with_flags(&mask, flags)?;
@@ -34,7 +37,10 @@ impl Signals {
             match self.descriptor.read_signal() {
                 Ok(Some(info)) => match info.ssi_signo.cast_signed() {
                     libc::SIGTERM => inbox.push(event::Event::Signal(event::Signal::Terminate)),
-                    libc::SIGINT => inbox.push(event::Event::Signal(event::Signal::Interrupt)),
+                    // The terminal was closed: for pods in the foreground the same as Ctrl-C.
+                    libc::SIGINT | libc::SIGHUP => {
+                        inbox.push(event::Event::Signal(event::Signal::Interrupt))
+                    }
                     // SIGCHLD: the turn that it has begun is all that is needed.
                     _ => {}
                 },
@@ -44,4 +50,10 @@ impl Signals {
             }
         }
     }
+}
+
+/// Whether whoever started this program, such as nohup(1), wants the signal to do nothing.
+fn is_ignored(signal: Signal) -> bool {
+    let status = procfs::process::Process::myself().and_then(|me| me.status());
+    status.is_ok_and(|status| status.sigign & (1 << (signal as u32 - 1)) != 0)
 }
