@@ -48,6 +48,17 @@ text_id! {
     ContainerId,
 }
 
+impl PodUid {
+    /// Whether it can stand in a path or a cgroup's name: letters, digits, `.`, `_` and `-`, beginning with a letter
+    /// or digit, at most 128. Manifests and labels of the runtime may hold anything.
+    pub fn is_safe(text: &str) -> bool {
+        let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        (1..=128).contains(&text.len())
+            && text.as_bytes()[0].is_ascii_alphanumeric()
+            && text.bytes().all(good)
+    }
+}
+
 /// Names one call that left the core; the answer carries it back.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

@@ -357,7 +357,7 @@ impl Listen {
             false => Err((503, format!("Service Unavailable: {LOGS_MAX} logs are being read"))),
         };
         // Of a log that is followed the core wants to know when its reader is gone.
-        if !log.follow || opened.is_err() {
+        if !log.follow {
             self.settle(request);
         }
         match opened {

@@ -119,6 +119,10 @@ impl Rpc {
         up.stale = true;
         let deadline = rpc.within.map(|within| now + within);
         self.deadlines.extend(deadline.map(|at| (at, token)));
+        if !rpc.same_as_last {
+            // The core will know more than the last list that it was given.
+            link.last.remove(&*rpc.path);
+        }
         let list = rpc.same_as_last.then_some(rpc.path);
         self.calls.insert(token, Call { link: at, deadline, list, answer: Answer::None });
     }

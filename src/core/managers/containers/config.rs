@@ -83,7 +83,9 @@ pub fn container_config(
     let mounts = mounts(input, &env)?;
     let mut labels = pod_labels(pod);
     labels.insert(names::LABEL_CONTAINER_NAME.into(), container.name.to_string());
-    let expanded = |list: &[_]| strings(list).map(|text| expand(&text, &env)).collect();
+    let expanded = |list: &[_]| -> Result<Vec<String>, ConfigError> {
+        strings(list).map(|text| expand(&text, &env)).collect()
+    };
     Ok(cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata { name: container.name.to_string(), attempt }),
         image: Some(cri::ImageSpec {
@@ -91,8 +93,8 @@ pub fn container_config(
             user_specified_image: container.image.to_string(),
             ..cri::ImageSpec::default()
         }),
-        command: expanded(&container.command),
-        args: expanded(&container.args),
+        command: expanded(&container.command)?,
+        args: expanded(&container.args)?,
         working_dir: container.working_dir.to_string(),
         mounts,
         labels,

@@ -20,6 +20,10 @@ use steplet_api::pod::{Pod, ResourceList, resource};
 use steplet_api::pod_facts::pod_level_resources;
 use steplet_api::quantity::{Format, Quantity};
 
+/// The longest string that the kernel takes as an argument or a variable (MAX_ARG_STRLEN). Values may refer to each
+/// other, so without a bound a short manifest could ask for any amount of memory.
+const TEXT_MAX: usize = 128 * 1024;
+
 /// Variables by name.
 pub type Env = BTreeMap<String, String>;
 
@@ -40,7 +44,7 @@ pub fn environment(
             Some(source) if variable.value.is_empty() => {
                 source_value(pod, container, source, pod_ips, settings, machine)?
             }
-            _ => expand(&variable.value, &env),
+            _ => expand(&variable.value, &env)?,
         };
         env.insert(variable.name.to_string(), value);
     }
@@ -49,7 +53,7 @@ pub fn environment(
 
 /// Puts the values of variables in the place of `$(NAME)`; what is unknown stays as it is written,
 /// `$$` stands for `$`.
-pub fn expand(text: &str, env: &Env) -> String {
+pub fn expand(text: &str, env: &Env) -> Result<String, ConfigError> {
     expand_with(text, |name| match env.get(name) {
         Some(value) => value.clone(),
         None => format!("$({name})"),
@@ -65,7 +69,7 @@ pub fn expand_sub_path(text: &str, env: &Env) -> Result<String, ConfigError> {
             missing.push(name.to_string());
             String::new()
         }
-    });
+    })?;
     if missing.is_empty() {
         return Ok(path);
     }
@@ -74,7 +78,7 @@ pub fn expand_sub_path(text: &str, env: &Env) -> Result<String, ConfigError> {
     Err(ConfigError(format!("missing value for {}", missing.join(", "))))
 }
 
-fn expand_with(text: &str, mut value: impl FnMut(&str) -> String) -> String {
+fn expand_with(text: &str, mut value: impl FnMut(&str) -> String) -> Result<String, ConfigError> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -89,12 +93,16 @@ fn expand_with(text: &str, mut value: impl FnMut(&str) -> String) -> String {
             Some((name, after)) => {
                 out.push_str(&value(name));
                 rest = after;
+                if out.len() > TEXT_MAX {
+                    let text = format!("a variable or argument grows beyond {TEXT_MAX} bytes");
+                    return Err(ConfigError(text));
+                }
             }
             None => out.push('$'),
         }
     }
     out.push_str(rest);
-    out
+    Ok(out)
 }
 
 fn source_value(
@@ -299,7 +307,7 @@ mod tests {
             let env = Env::from(
                 [("A", "one"), ("EMPTY", ""), ("X", "$(A)")].map(|(k, v)| (k.into(), v.into())),
             );
-            assert_eq!(expand(text, &env), want, "{text}");
+            assert_eq!(expand(text, &env).unwrap(), want, "{text}");
         }
         check("", "");
         check("plain $ text", "plain $ text");

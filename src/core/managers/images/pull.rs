@@ -50,6 +50,8 @@ struct Wait {
     image: Box<str>,
     policy: Box<str>,
     since: Mono,
+    /// It waits for a pull of its image, and not only for the image's status.
+    joined: bool,
     /// How long the pull took, once it is done.
     pulled: Option<Span>,
 }
@@ -90,6 +92,7 @@ impl Pull {
                     image: image.clone(),
                     policy: policy.clone(),
                     since: cx.now.mono,
+                    joined: false,
                     pulled: None,
                 };
                 self.on_wanted(cx, uid, wait);
@@ -201,6 +204,9 @@ impl Pull {
             let text = String::from("pull QPS exceeded");
             return self.end(cx, uid, Err(error(&container, "ErrImagePull", text)));
         }
+        if let Some(wait) = self.waiting.get_mut(uid) {
+            wait.joined = true;
+        }
         said(cx, uid, &field, false, "Pulling", format!("Pulling image {named:?}"));
         if !cx.facts.pulls.running.contains_key(&image) && !self.queue.contains(&image) {
             self.queue.push_back(image);
@@ -217,6 +223,9 @@ impl Pull {
         };
         while cx.facts.pulls.running.len() < most {
             let Some(image) = self.queue.pop_front() else { return };
+            if !self.waiting.values().any(|wait| wait.joined && wait.image == image) {
+                continue;
+            }
             let spec = api::ImageSpec { image: image.clone().into(), ..Default::default() };
             let body =
                 api::PullImageRequest { image: Some(spec), auth: None, sandbox_config: None };
@@ -229,7 +238,7 @@ impl Pull {
     fn on_pulled(&mut self, cx: &mut Cx<'_>, image: &str, result: Result<(), RpcError>) {
         let now = cx.now.mono;
         let started = cx.facts.pulls.running.remove(image).unwrap_or(now);
-        let waiting = self.waiting.iter().filter(|(_, wait)| *wait.image == *image);
+        let waiting = self.waiting.iter().filter(|(_, w)| w.joined && *w.image == *image);
         let waiting: Vec<PodUid> = waiting.map(|(uid, _)| uid.clone()).collect();
         for uid in waiting {
             let Some(wait) = self.waiting.get_mut(&uid) else { continue };

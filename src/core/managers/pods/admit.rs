@@ -4,7 +4,7 @@
 //! Preemption comes with pods that are not static: among static pods, which are all critical, there is nobody to
 //! preempt, so a node that is full says no.
 
-use super::workers::Phase;
+use super::workers::{Phase, Why};
 use crate::facts::Facts;
 use crate::ids::PodUid;
 use alloc::format;
@@ -72,9 +72,19 @@ fn os(pod: &Pod) -> Result<(), No> {
 }
 
 fn count(uid: &PodUid, facts: &Facts) -> Result<(), No> {
+    // After a restart of the agent those that run come first, whoever was looked at first; what goes, or never ran,
+    // holds no place.
+    let runs = |uid: &PodUid| facts.pleg.ready(uid);
     let others = facts.workers.all().iter().filter(|(other, worker)| {
-        *other != uid
-            && !matches!(worker.phase(), Phase::Removing | Phase::Waiting | Phase::Ended(_))
+        let holds = match worker.phase() {
+            Phase::Syncing => true,
+            Phase::Waiting => runs(other) && !runs(uid),
+            Phase::Terminating(e) | Phase::Cleaning(e) => {
+                !matches!(e.why, Why::Unconfigured | Why::Rejected(..))
+            }
+            Phase::Removing | Phase::Ended(_) => false,
+        };
+        *other != uid && holds
     });
     let (used, most) = (others.count(), facts.settings().max_pods);
     if used < most as usize {

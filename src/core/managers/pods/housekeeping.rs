@@ -86,7 +86,8 @@ impl Housekeeping {
         if worker.is_some_and(|w| *w.phase() != Phase::Removing) {
             return self.prune(cx, uid);
         }
-        if !cx.facts.sources.ready() {
+        // What a worker is to be rid of is its own; what nobody knows has to wait until all sources were read.
+        if worker.is_none() && !self.may_remove(cx, uid) {
             return;
         }
         let Some(view) = cx.facts.pleg.view(uid) else {
@@ -110,6 +111,13 @@ impl Housekeeping {
         for id in sandboxes.into_iter().filter(|_| none) {
             self.stop_sandbox(cx, uid, id);
         }
+    }
+
+    /// On a node all that no source has goes. In the foreground the runtime may have pods of others: only those go
+    /// that were ours.
+    fn may_remove(&self, cx: &Cx<'_>, uid: &PodUid) -> bool {
+        let ours = self.log_dirs.contains_key(uid) || !cx.facts.settings().stop_pods_on_exit;
+        cx.facts.sources.ready() && ours
     }
 
     /// Of a pod that is known, the newest dead container of each name stays: its log and its exit are asked for.
@@ -196,6 +204,9 @@ impl Housekeeping {
         let path = format!("{root}/pods");
         cx.call(Ask::PodDirs, Call::Disk(DiskOp::List { path }));
         cx.call(Ask::LogDirs, Call::Disk(DiskOp::List { path: logs }));
+        if cx.facts.settings().stop_pods_on_exit {
+            return;
+        }
         let kubepods = requests::kubepods(cx.facts);
         let below = ["", "/burstable", "/besteffort"];
         for path in below.map(|class| format!("{kubepods}{class}")) {
@@ -223,7 +234,7 @@ impl Housekeeping {
 
     fn on_pod_dirs(&mut self, cx: &mut Cx<'_>, outcome: Outcome) {
         let Outcome::Disk(Ok(DiskReply::Names(names))) = outcome else { return };
-        for name in names {
+        for name in names.into_iter().filter(|name| PodUid::is_safe(name)) {
             let uid = PodUid::from(name);
             if self.unknown(cx, &uid) {
                 let pod_dir = cx.facts.settings().pod_dir(&uid);
@@ -239,8 +250,14 @@ impl Housekeeping {
         let Outcome::Disk(Ok(DiskReply::Names(names))) = outcome else { return };
         let logs = cx.facts.settings().pod_logs_dir.clone();
         for name in names {
-            // <namespace>_<name>_<uid>
-            let Some((_, uid)) = name.rsplit_once('_') else { continue };
+            // <namespace>_<name>_<uid>: neither namespaces nor names hold an underscore. Other names are not ours.
+            let mut parts = name.splitn(3, '_');
+            let (Some(_), Some(_), Some(uid)) = (parts.next(), parts.next(), parts.next()) else {
+                continue;
+            };
+            if !PodUid::is_safe(uid) {
+                continue;
+            }
             if self.unknown(cx, &PodUid::from(uid)) {
                 self.remove_tree(cx, format!("{logs}/{name}"));
             }

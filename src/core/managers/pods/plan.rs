@@ -86,6 +86,8 @@ pub struct Marks<'a> {
     pub next_sandbox: u32,
     /// The attempt of the next container of a name.
     pub next_attempt: &'a dyn Fn(&str) -> u32,
+    /// Whether a container of this name has run in this life of the pod.
+    pub ran: &'a dyn Fn(&str) -> bool,
     pub hash: &'a dyn Fn(&Container) -> String,
 }
 
@@ -106,7 +108,8 @@ pub fn plan(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
     if policy::pod_finished(pod, view) || all_over(pod, view, marks) {
         return Plan::Finished;
     }
-    if let Some(replace) = replaced(pod, view, marks) {
+    let replace = replaced(pod, view, marks).or_else(|| removed_from_spec(pod, view, marks));
+    if let Some(replace) = replace {
         return replace;
     }
     starts(pod, view, marks)
@@ -115,7 +118,7 @@ pub fn plan(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
 /// A container that ran before, may not run again, and is gone from the runtime: somebody removed it.
 fn lost(pod: &Pod, container: &Container, view: &PodView, marks: &Marks<'_>) -> bool {
     view.container(&container.name).is_none()
-        && (marks.next_attempt)(&container.name) > 0
+        && (marks.ran)(&container.name)
         && !policy::restarts_after_kill(pod, container)
 }
 
@@ -132,7 +135,12 @@ fn all_over(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> bool {
 
 /// A container whose definition changed, or whose state nobody knows, is stopped first.
 fn replaced(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Option<Plan> {
-    let all = pod.spec.init_containers.iter().filter(|c| policy::is_sidecar(c));
+    // One that nobody can say anything of may still run beside its successor.
+    let unknown = |c: &Container| {
+        policy::in_sandbox(view, &c.name).is_some_and(|s| s.state == ContainerState::Unknown)
+    };
+    let inits = pod.spec.init_containers.iter();
+    let all = inits.filter(|c| policy::is_sidecar(c) || unknown(c));
     for container in all.chain(&pod.spec.containers) {
         let Some(shown) = view.container(&container.name) else { continue };
         let unknown = shown.state == ContainerState::Unknown;
@@ -153,6 +161,24 @@ fn replaced(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Option<Plan> {
         return Some(Plan::Replace { stop, message });
     }
     None
+}
+
+/// A container that left the spec under a pinned UID.
+fn removed_from_spec(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Option<Plan> {
+    let known = |name: &str| {
+        let mut all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        all.any(|c| *c.name == *name)
+    };
+    let runs =
+        |c: &&ContainerView| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
+    let stray = view.containers.iter().filter(runs).find(|c| !known(&c.name))?;
+    let message = format!("Container {} is no longer part of the pod", stray.name);
+    let grace_seconds = marks.grace_seconds;
+    let stop = Stop { id: stray.id.clone(), name: stray.name.clone(), grace_seconds };
+    Some(Plan::Replace {
+        stop: Step::Stop { containers: [stop].into(), sandboxes: Vec::new() },
+        message,
+    })
 }
 
 /// The first container that may start now; else when the first may.

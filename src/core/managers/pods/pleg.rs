@@ -123,6 +123,16 @@ impl PlegFacts {
         self.relists > 0 && !self.stale.contains(uid)
     }
 
+    /// Whether a sandbox of the pod was ready in the last list, looked at or not.
+    pub fn ready(&self, uid: &PodUid) -> bool {
+        self.sandboxes.values().any(|row| row.uid == *uid && row.state)
+    }
+
+    /// Pods of which a row is newer than the view.
+    pub fn stale(&self) -> &BTreeSet<PodUid> {
+        &self.stale
+    }
+
     /// Whether the runtime answered the last relist.
     pub fn reachable(&self) -> bool {
         self.reachable
@@ -310,7 +320,7 @@ impl Pleg {
         }
         let Ok(list) = answer::<api::ListPodSandboxResponse>(outcome) else { return false };
         let shown = list.items.into_iter().filter_map(|s| {
-            let uid = PodUid::from(s.labels.get(cri::LABEL_POD_UID)?.as_str());
+            let uid = uid_of(&s.labels)?;
             let ready = s.state == api::PodSandboxState::SandboxReady as i32;
             Some(Shown {
                 id: SandboxId::from(s.id),
@@ -331,7 +341,7 @@ impl Pleg {
         }
         let Ok(list) = answer::<api::ListContainersResponse>(outcome) else { return false };
         let shown = list.containers.into_iter().filter_map(|c| {
-            let uid = PodUid::from(c.labels.get(cri::LABEL_POD_UID)?.as_str());
+            let uid = uid_of(&c.labels)?;
             let within = SandboxId::from(c.pod_sandbox_id);
             Some(Shown { id: ContainerId::from(c.id), uid, state: state_of(c.state), within })
         });
@@ -406,7 +416,8 @@ impl Pleg {
         match status {
             Ok(api::PodSandboxStatusResponse { status: Some(s), .. }) => {
                 inspection.named(&s.labels);
-                inspection.sandboxes.push(sandbox_view(s));
+                let view = SandboxView { id: id.clone(), ..sandbox_view(s) };
+                inspection.sandboxes.push(view);
             }
             Err(e) if e.code == RpcError::NOT_FOUND => {
                 cx.facts.pleg.sandboxes.remove(id);
@@ -428,7 +439,7 @@ impl Pleg {
             Ok(api::ContainerStatusResponse { status: Some(status), .. }) => {
                 let fallback = log_fallback(&status);
                 inspection.named(&status.labels);
-                let mut view = container_view(status);
+                let mut view = ContainerView { id: id.clone(), ..container_view(status) };
                 if let Some(row) = cx.facts.pleg.containers.get(id) {
                     view.sandbox = row.within.clone();
                 }
@@ -578,6 +589,12 @@ fn merge<I: Ord + Clone + AsRef<str>, S: PartialEq + Copy>(
         keep
     });
     changed
+}
+
+/// The pod of an entry; none if it is no pod's, or its UID could not stand in a path.
+fn uid_of(labels: &BTreeMap<String, String>) -> Option<PodUid> {
+    let uid = labels.get(cri::LABEL_POD_UID)?;
+    PodUid::is_safe(uid).then(|| PodUid::from(uid.as_str()))
 }
 
 fn state_of(state: i32) -> ContainerState {

@@ -213,13 +213,11 @@ impl Runtime {
         if !open.is_empty() && !planted(9) {
             return;
         }
-        if error.is_none() {
-            for id in core::mem::take(sandboxes) {
-                let body = api::StopPodSandboxRequest { pod_sandbox_id: id.as_str().into() };
-                let ask = Ask::StopSandbox { uid: uid.clone(), id: id.clone() };
-                let token = cx.call(ask, cri::call(cri::STOP_POD_SANDBOX, &body, within));
-                open.insert(id.0, token);
-            }
+        for id in core::mem::take(sandboxes) {
+            let body = api::StopPodSandboxRequest { pod_sandbox_id: id.as_str().into() };
+            let ask = Ask::StopSandbox { uid: uid.clone(), id: id.clone() };
+            let token = cx.call(ask, cri::call(cri::STOP_POD_SANDBOX, &body, within));
+            open.insert(id.0, token);
         }
         if !open.is_empty() {
             return;

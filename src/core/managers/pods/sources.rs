@@ -27,6 +27,10 @@ const WATCH_RETRY: Span = Span::from_secs(1);
 const WATCH_RETRY_MOST: Span = Span::from_secs(20);
 /// Editors write in several steps: one read serves what happens within this time.
 const CALM: Span = Span::from_millis(50);
+/// How long an unreadable manifest at the start keeps the agent from calling pods left over.
+const DOUBT: Span = Span::from_secs(60);
+/// No source is looked at more often, whatever the configuration says.
+const CHECK_LEAST: Span = Span::from_secs(1);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sources {
@@ -34,6 +38,7 @@ pub struct Sources {
     files: BTreeMap<String, Entry>,
     url: Option<Entry>,
     files_read: bool,
+    first_read: Option<Mono>,
     url_read: bool,
     reading: Option<Token>,
     fetching: bool,
@@ -139,7 +144,11 @@ impl Sources {
             }
             (Ask::Files, Item::Manifest(manifest)) => {
                 let path = cx.facts.settings().static_pod_path.clone();
-                let place = format!("{}/{}", path.trim_end_matches('/'), manifest.name);
+                // The path may be that of the file itself.
+                let place = match path.rsplit('/').next() == Some(manifest.name.as_str()) {
+                    true => path,
+                    false => format!("{}/{}", path.trim_end_matches('/'), manifest.name),
+                };
                 let mut entry = self.files.remove(&manifest.name).unwrap_or_default();
                 self.take(cx, &mut entry, &manifest, "file", &place);
                 self.files.insert(manifest.name, entry);
@@ -153,14 +162,22 @@ impl Sources {
         match then {
             Ask::Files => {
                 self.reading = None;
-                let file_check = cx.facts.settings().file_check;
+                let file_check = cx.facts.settings().file_check.max(CHECK_LEAST);
                 let next = if core::mem::take(&mut self.again) { CALM } else { file_check };
-                self.timers.insert(Timer::Read, now + next);
+                let at = self.timers.entry(Timer::Read).or_insert(now + next);
+                *at = (*at).min(now + next);
                 match outcome {
                     Outcome::Disk(Ok(DiskReply::Manifests(names))) => {
                         let names = names.unwrap_or_default();
                         self.files.retain(|name, _| names.binary_search(name).is_ok());
-                        self.files_read = true;
+                        // A file that cannot be read at the start may be the manifest of a pod that runs: until it
+                        // can be read, or a minute has passed, nothing counts as left over.
+                        let doubt = |e: &Entry| e.problem.is_some() && e.pods.is_empty();
+                        let first = *self.first_read.get_or_insert(now);
+                        let patient = now.since(first) < DOUBT;
+                        if !(patient && self.files.values().any(doubt)) {
+                            self.files_read = true;
+                        }
                         self.settle(cx);
                     }
                     // What was read before stands.
@@ -178,7 +195,7 @@ impl Sources {
             }
             Ask::Url => {
                 self.fetching = false;
-                let next = cx.facts.settings().http_check;
+                let next = cx.facts.settings().http_check.max(CHECK_LEAST);
                 self.timers.insert(Timer::Fetch, now + next);
                 match outcome {
                     Outcome::Same => {}
@@ -307,11 +324,18 @@ impl Sources {
         problems: BTreeMap<String, String>,
     ) {
         let facts = &mut cx.facts.sources;
-        let gone = facts.pods.keys().filter(|uid| !wanted.contains_key(*uid));
-        let gone: Vec<PodUid> = gone.cloned().collect();
-        let news = wanted
-            .iter()
-            .filter(|(uid, pod)| facts.pods.get(*uid).is_none_or(|old| differs(old, pod)));
+        // A pinned UID under another name is another pod.
+        let same = |old: &Pod, new: &Pod| {
+            let (old, new) = (&old.metadata, &new.metadata);
+            old.name == new.name && old.namespace == new.namespace
+        };
+        let gone = facts.pods.iter();
+        let gone = gone.filter(|(uid, old)| wanted.get(*uid).is_none_or(|new| !same(old, new)));
+        let gone: Vec<PodUid> = gone.map(|(uid, _)| uid.clone()).collect();
+        let changed = |uid: &PodUid, pod: &Pod| {
+            facts.pods.get(uid).is_none_or(|old| differs(old, pod) || !same(old, pod))
+        };
+        let news = wanted.iter().filter(|(uid, pod)| changed(uid, pod));
         let news: Vec<PodUid> = news.map(|(uid, _)| uid.clone()).collect();
         facts.pods = wanted;
         facts.problems = problems;

@@ -3,6 +3,7 @@
 //! Upstream: pkg/kubelet/config/common.go, defaults.go (v1.36); contract.md 5.1. Pure.
 
 use crate::event::ManifestJson;
+use crate::ids::PodUid;
 use crate::limits::PODS_MAX;
 use crate::time::Wall;
 use alloc::format;
@@ -18,6 +19,8 @@ pub const SOURCE: &str = "kubernetes.io/config.source";
 pub const SEEN: &str = "kubernetes.io/config.seen";
 pub const HASH: &str = "kubernetes.io/config.hash";
 
+/// The longest file name.
+const NAME_MAX: usize = 255;
 /// Problems of one manifest that an event has room for.
 const PROBLEMS_TOLD: usize = 8;
 
@@ -66,6 +69,13 @@ fn static_pod(value: Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Res
         hash.write(format!("{}:{}", origin_key(origin), origin.place).as_bytes());
         meta.uid = format!("{:032x}", hash.0).into();
     }
+    let line = |key: &str| line_of(&manifest.lines, key);
+    if !PodUid::is_safe(&meta.uid) {
+        let wants =
+            "letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 128";
+        let at = line("metadata.uid");
+        return Err(format!("{at}metadata.uid: Invalid value: {:?}: want {wants}", meta.uid));
+    }
     if meta.name.is_empty() {
         return Err(format!(
             "{}metadata.name: Required value",
@@ -75,6 +85,14 @@ fn static_pod(value: Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Res
     meta.name = format!("{}-{}", meta.name, origin.node_name.to_lowercase()).into();
     if meta.namespace.is_empty() {
         meta.namespace = "default".into();
+    }
+    if meta.namespace.len() + meta.name.len() + meta.uid.len() + 2 > NAME_MAX {
+        let at = line("metadata.name");
+        return Err(format!(
+            "{at}metadata.name: Too long: namespace, name with the node's, and uid together name the \
+             log directory and may have {} bytes",
+            NAME_MAX - 2
+        ));
     }
     // The kubelet is the only owner of these: what a manifest says of them is not kept.
     meta.deletion_timestamp = None;

@@ -217,7 +217,8 @@ pub fn prepare_container(files: &ContainerFiles) -> Result<(), Fault> {
         write_file(path, b"", 0o666)?;
     }
     for subpath in &files.subpaths {
-        super::subpath::make(Path::new(&subpath.volume), Path::new(&subpath.path))?;
+        let volume = Path::new(&subpath.volume);
+        super::subpath::make(volume, &volume.join(&subpath.path))?;
     }
     Ok(())
 }

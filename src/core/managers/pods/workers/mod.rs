@@ -48,6 +48,16 @@ use steplet_api::pod::Pod;
 const RETRY: Span = Span::from_secs(10);
 /// After an error of the clean-up: what is busy is soon free.
 const RETRY_CLEANING: Span = Span::from_secs(1);
+/// Before a step is repeated that changed nothing.
+const PAUSE: Span = Span::from_secs(1);
+/// No pod is looked at more often without a reason.
+const SYNC_LEAST: Span = Span::from_secs(1);
+/// A sandbox is stopped although a container in it would not, this long after its grace.
+const FORCE_AFTER: u64 = 10;
+/// How long pods may take beyond their grace when the program leaves with them.
+const LEAVE_MORE: Span = Span::from_secs(30);
+/// How long pods at the start wait for what the runtime has of unknown pods to be looked at: it may bear their names.
+const NAMESAKES: Span = Span::from_secs(10);
 /// While the network is not ready.
 const RETRY_NETWORK: Span = Span::from_secs(1);
 /// How long after a start calls of an earlier life may go on in the runtime.
@@ -63,6 +73,8 @@ pub struct Workers {
     remains: BTreeSet<PodUid>,
     /// A signal asked for the end, and the pods are being stopped.
     leaving: bool,
+    /// When to leave although not everything has been stopped and removed.
+    leave_by: Option<Mono>,
 }
 
 /// The published slice.
@@ -144,6 +156,13 @@ impl Workers {
                 worker.pod = pod;
                 worker.orphan = false;
                 worker.reasons.clear();
+                // Directories and a step under way belong to the spec before.
+                worker.setup = None;
+                worker.setup_stale = worker.busy;
+                worker.pause = None;
+                if worker.busy {
+                    cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
+                }
             }
         }
         self.warn_of_unsupported(cx, uid);
@@ -212,6 +231,8 @@ impl Workers {
             self.advance(cx, uid);
         } else {
             self.adopt_orphan(cx, uid);
+            self.wake_namesakes(cx, uid);
+            self.leave_if_done(cx);
         }
     }
 
@@ -253,6 +274,10 @@ impl Workers {
         }
         let mut workers = facts.workers.workers.values();
         let namesake = workers.any(|w| w.full_name() == (&*view.name, &*view.namespace));
+        // In the foreground the runtime may have pods of others.
+        if facts.boot.settings().stop_pods_on_exit && !namesake {
+            return;
+        }
         if !(self.sources_ready || namesake || planted(7)) {
             return;
         }
@@ -272,6 +297,7 @@ impl Workers {
         let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
         let grace_seconds = worker.grace_seconds(facts.pleg.view(uid));
         worker.phase = Phase::Terminating(Ending { why, since, grace_seconds });
+        worker.pause = None;
         if worker.busy {
             cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
         }
@@ -282,8 +308,15 @@ impl Workers {
     /// Takes the next step of a pod, unless one is out or the view is not fresh.
     fn advance(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let Some(worker) = cx.facts.workers.workers.get(uid) else { return };
+        let late = deadline_at(worker).is_some_and(|at| at <= cx.now.mono);
+        if worker.busy && worker.phase == Phase::Syncing && late {
+            return self.exceed_deadline(cx, uid);
+        }
         if worker.busy || !cx.facts.pleg.fresh(uid) || !cx.facts.pleg.reachable() {
             return;
+        }
+        if let Some(at) = worker.pause.filter(|at| *at > cx.now.mono) {
+            return self.wake_at(cx, uid, at);
         }
         match worker.phase {
             Phase::Removing => self.remove_remains(cx, uid),
@@ -302,6 +335,9 @@ impl Workers {
         let Some(worker) = facts.workers.workers.get(uid) else { return };
         match facts.pleg.view(uid) {
             None => {
+                if let Some(worker) = cx.facts.workers.workers.get_mut(uid) {
+                    worker.crashes.begin_life();
+                }
                 self.set_phase(cx, uid, Phase::Waiting);
                 self.advance(cx, uid);
             }
@@ -321,6 +357,13 @@ impl Workers {
                 && !matches!(w.phase, Phase::Removing | Phase::Waiting | Phase::Ended(_))
         }) {
             return;
+        }
+        // An unknown pod that was not looked at yet may bear the same name (k/k#112814).
+        let known = &cx.facts.workers.workers;
+        let strangers = cx.facts.pleg.stale().iter().any(|other| !known.contains_key(other));
+        let until = self.booted + NAMESAKES;
+        if strangers && cx.now.mono < until {
+            return self.wake_at(cx, uid, until);
         }
         let vote = admit::vote(&worker.pod, uid, cx.facts);
         match vote {
@@ -352,6 +395,7 @@ impl Workers {
             hold: &|c, shown| worker.crashes.hold(&c.name, shown, now.mono),
             grace_seconds: worker.grace_seconds(None),
             next_sandbox: worker.crashes.next_sandbox(),
+            ran: &|name| worker.crashes.ran(name),
             next_attempt: &|name| worker.crashes.next_attempt(name),
             hash: &hash::hash_text,
         };
@@ -420,7 +464,7 @@ impl Workers {
     }
 
     fn rest(&mut self, cx: &mut Cx<'_>, uid: &PodUid, until: Option<Mono>, held: &[Box<str>]) {
-        let sync = cx.facts.settings().sync_frequency;
+        let sync = cx.facts.settings().sync_frequency.max(SYNC_LEAST);
         let resync = cx.now.mono + self.rng.jitter(sync, 50);
         let now = cx.now.mono;
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
@@ -469,14 +513,34 @@ impl Workers {
         };
         let passed = cx.now.mono.since(ending.since).secs();
         let left = ending.grace_seconds.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX));
-        let step = plan::stop_all(&worker.pod, view, left.max(GRACE_LEAST));
+        let mut step = plan::stop_all(&worker.pod, view, left.max(GRACE_LEAST));
+        let forced = ending.grace_seconds.unsigned_abs() + FORCE_AFTER;
+        if passed > forced
+            && let Step::Stop { sandboxes, .. } = &mut step
+        {
+            *sandboxes = view.sandboxes.iter().filter(|s| s.ready).map(|s| s.id.clone()).collect();
+        }
         self.step(cx, uid, step);
     }
 
     fn step(&mut self, cx: &mut Cx<'_>, uid: &PodUid, step: Step) {
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
         assert!(!worker.busy, "workers: two steps of {uid} at once");
+        // The runtime said yes to this very step before, and nothing changed: not at its own speed.
+        let repeats = matches!(step, Step::Stop { .. } | Step::StartContainer(_))
+            && worker.last_step.as_ref() == Some(&step);
+        if repeats {
+            worker.last_step = None;
+            let at = cx.now.mono + PAUSE;
+            worker.pause = Some(at);
+            return self.wake_at(cx, uid, at);
+        }
+        worker.last_step = Some(step.clone());
         worker.busy = true;
+        let deadline = deadline_at(worker);
+        if let Some(at) = deadline.filter(|at| *at > cx.now.mono) {
+            self.wake_at(cx, uid, at);
+        }
         cx.say(Note::Step(StepNote::Wanted { uid: uid.clone(), step: step.into() }));
     }
 
@@ -491,9 +555,10 @@ impl Workers {
         match result {
             Ok(StepDone::SetUp(found)) => {
                 for (name, attempt) in &found.log_attempts {
-                    worker.crashes.used(name, *attempt);
+                    worker.crashes.logged(name, *attempt);
                 }
-                worker.setup = Some(found.clone());
+                let stale = core::mem::take(&mut worker.setup_stale);
+                worker.setup = (!stale).then(|| found.clone());
             }
             Ok(StepDone::Cancelled) => {}
             Ok(StepDone::Other) => {
@@ -519,6 +584,11 @@ impl Workers {
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
         let retry = if cleaning(worker) { RETRY_CLEANING } else { retry };
         let at = now + retry;
+        // What it was made from may have changed: the resolver file, directories that were taken away.
+        if error.container.is_none() || error.reason.starts_with("CreateContainer") {
+            worker.setup = None;
+        }
+        worker.setup_stale = false;
         // The other containers of the pod are not held up.
         if let Some(name) = &error.container {
             worker.crashes.failed(name, at);
@@ -530,6 +600,9 @@ impl Workers {
             if lives {
                 return self.advance(cx, uid);
             }
+        }
+        if let Some(worker) = cx.facts.workers.workers.get_mut(uid) {
+            worker.pause = Some(at);
         }
         self.wake_at(cx, uid, at);
     }
@@ -586,6 +659,11 @@ impl Workers {
             return;
         }
         self.leaving = true;
+        let views = cx.facts.pleg.views();
+        let graces =
+            cx.facts.workers.workers.iter().map(|(uid, w)| w.grace_seconds(views.get(uid)));
+        let longest = graces.max().unwrap_or(0).unsigned_abs();
+        self.leave_by = Some(cx.now.mono + Span::from_secs(longest) + LEAVE_MORE);
         let uids: Vec<PodUid> = cx.facts.workers.workers.keys().cloned().collect();
         for uid in uids {
             self.on_unconfigured(cx, &uid);
@@ -594,12 +672,17 @@ impl Workers {
     }
 
     fn leave_if_done(&mut self, cx: &mut Cx<'_>) {
-        if self.leaving && cx.facts.workers.workers.is_empty() {
+        if self.leaving && cx.facts.workers.workers.is_empty() && self.remains.is_empty() {
             cx.emit(Effect::Exit(0));
         }
     }
 
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        if self.leave_by.is_some_and(|at| at <= cx.now.mono) {
+            self.leave_by = None;
+            log::error!("not all pods could be stopped; leaving without");
+            cx.emit(Effect::Exit(1));
+        }
         while let Some((at, uid)) = self.timers.first().cloned() {
             if at > cx.now.mono {
                 break;
@@ -613,10 +696,11 @@ impl Workers {
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.timers.first().map(|(at, _)| *at)
+        self.timers.first().map(|(at, _)| *at).into_iter().chain(self.leave_by).min()
     }
 
     fn wake_at(&mut self, cx: &mut Cx<'_>, uid: &PodUid, at: Mono) {
+        let at = at.max(cx.now.mono + Span::from_millis(1));
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
         if let Some(old) = worker.wake.replace(at) {
             self.timers.remove(&(old, uid.clone()));

@@ -3,6 +3,7 @@
 use super::crashes::Crashes;
 use crate::event::PodReady;
 use crate::managers::containers::hash;
+use crate::managers::pods::plan::Step;
 use crate::managers::pods::policy;
 use crate::managers::pods::view::PodView;
 use crate::planted::planted;
@@ -32,6 +33,12 @@ pub struct Worker {
     pub(super) again: Option<Arc<Pod>>,
     /// What was found when the directories were made, in this life of the program.
     pub(super) setup: Option<PodReady>,
+    /// The spec changed while the set-up step was out: what it made is not enough.
+    pub(super) setup_stale: bool,
+    /// No step is taken before this, whatever happens.
+    pub(super) pause: Option<Mono>,
+    /// The last step that stopped or started something, to notice when it changes nothing.
+    pub(super) last_step: Option<Step>,
     pub(super) crashes: Crashes,
     pub(super) reasons: BTreeMap<Box<str>, Reason>,
     /// `status.startTime`, and the same moment for activeDeadlineSeconds.
@@ -91,6 +98,9 @@ impl Worker {
             busy: false,
             again: None,
             setup: None,
+            setup_stale: false,
+            pause: None,
+            last_step: None,
             crashes: Crashes::default(),
             reasons: BTreeMap::new(),
             started: now.wall,
