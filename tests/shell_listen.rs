@@ -3,6 +3,7 @@
 mod shell_visitors;
 mod shell_world;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use shell_visitors::{body, get, get_all, plain, tls};
 use shell_world::{Scratch, World};
 use std::collections::BTreeSet;
@@ -444,6 +445,7 @@ struct Server {
     process: Child,
     _stdin: ChildStdin,
     ports: Vec<SocketAddr>,
+    dir: PathBuf,
 }
 
 impl Server {
@@ -460,18 +462,23 @@ impl Server {
             .spawn()
             .expect("it starts");
         let stdin = process.stdin.take().expect("piped");
-        let mut said = BufReader::new(process.stdout.take().expect("piped")).lines();
-        let ports = said.find_map(|line| Some(line.ok()?.split_once("ports:")?.1.to_owned()));
+        let said = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let mut said = said.map_while(Result::ok);
+        let ports = said.find_map(|line| Some(line.split_once("ports: ")?.1.to_owned()));
         let ports = ports.expect("it says its ports");
-        let ports = ports.split_whitespace().map(|a| a.parse().expect("an address")).collect();
-        Server { process, _stdin: stdin, ports }
+        let ports = ports.split(' ').map(|a| a.parse().expect("an address")).collect();
+        let dir = said.next().expect("it says where it is").into();
+        // Clients are many, too.
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("it has one");
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("up to the hard one is allowed");
+        Server { process, _stdin: stdin, ports, dir }
     }
 
     fn serve(spare: Option<usize>) -> ! {
         let mut site = Site::new();
         println!("ports: {} {} {}", site.address(0), site.address(1), site.address(2));
+        println!("{}", site.world.dir().display());
         if let Some(spare) = spare {
-            use nix::sys::resource::{Resource, getrlimit, setrlimit};
             let free = (0..).filter(|fd| !PathBuf::from(format!("/proc/self/fd/{fd}")).exists());
             let limit = free.take(spare).last().map_or(0, |fd: u64| fd + 1);
             let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("it has one");
@@ -495,6 +502,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -603,7 +611,7 @@ fn without_descriptors_the_idle_make_room() {
         .collect();
     let open = |streams: &[TcpStream]| streams.iter().filter(|s| is_open(s)).count();
     assert_eq!((open(&idle), open(&busy)), (0, 4));
-    // Nobody can be spared, and the log cannot be opened either; it waits.
+    // Nobody can be spared: this one waits until there is a place.
     let mut waits = plain(address);
     waits.write_all(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n").expect("it is written");
     std::thread::sleep(Duration::from_millis(300));
