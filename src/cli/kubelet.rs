@@ -4,7 +4,7 @@ use super::flags::{self, Asked, Disk, KUBERNETES_VERSION, Problem};
 use super::node::{self, Node};
 use crate::shell::doors::Kernel;
 use crate::shell::doors::listen::Listeners;
-use crate::shell::vault::Vault;
+use crate::shell::vault::{Vault, shown_url};
 use crate::shell::{boot, log};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         pod_logs_dir: config.pod_logs_dir.clone(),
         container_links_dir: "/var/log/containers".into(),
         static_pod_path: config.static_pod_path.clone(),
-        static_pod_url: config.static_pod_url.clone(),
+        static_pod_url: vault.seal_url(&config.static_pod_url),
         static_pod_url_headers: headers(config, vault),
         file_check: span(config.file_check_frequency),
         http_check: span(config.http_check_frequency),
@@ -166,12 +166,10 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
     })
 }
 
-/// The configuration as it may be shown. The headers of a URL often hold a password.
+/// The configuration as it may be shown. Headers are masked by `to_json`.
 fn masked(config: &KubeletConfiguration) -> KubeletConfiguration {
     let mut shown = config.clone();
-    for values in shown.static_pod_url_header.values_mut() {
-        values.fill("<masked>".into());
-    }
+    shown.static_pod_url = shown_url(&config.static_pod_url).into_owned();
     shown
 }
 
@@ -242,7 +240,10 @@ mod tests {
 
     #[test]
     fn secrets_of_the_url_are_sealed_and_masked() {
-        let config = config(r#""staticPodURLHeader":{"Authorization":["Bearer s3cret"]}"#);
+        let config = config(
+            r#""staticPodURLHeader":{"Authorization":["Bearer s3cret"]},
+               "staticPodURL":"https://me:s3cret@host/pods""#,
+        );
         let mut vault = Vault::default();
         let headers = headers(&config, &mut vault);
         let [(name, value)] = &headers[..] else { panic!("{headers:?}") };
@@ -251,5 +252,6 @@ mod tests {
         assert_eq!(vault.open(value), "Bearer s3cret");
         let shown = masked(&config).to_json();
         assert!(!shown.contains("s3cret") && shown.contains("<masked>"), "{shown}");
+        assert!(shown.contains("https://host/"), "{shown}");
     }
 }

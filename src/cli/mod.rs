@@ -8,6 +8,7 @@ mod run;
 mod table;
 mod tape;
 
+use crate::shell::log;
 use crate::shell::tape::BUILD;
 use flags::KUBERNETES_VERSION;
 use std::ffi::OsString;
@@ -81,6 +82,8 @@ fn help(about: Option<OsString>) -> i32 {
 
 /// A process of the helper pool; started by the agent, never by hand.
 fn helper(mut args: impl Iterator<Item = OsString>) -> i32 {
-    let parent = args.next().and_then(|pid| pid.to_str()?.parse().ok());
+    let mut word = || args.next().and_then(|arg| arg.into_string().ok()).unwrap_or_default();
+    let parent = word().parse().ok();
+    log::start_as(&word(), &word());
     parent.map_or(2, crate::shell::doors::serve)
 }

@@ -252,7 +252,8 @@ impl Doors {
             Call::Kernel(op) => self.inbox.done(token, Outcome::Kernel(self.kernel.apply(&op))),
             Call::Helper(op) => {
                 let mut job = Job::of(op);
-                if let Job::FetchManifest { headers, .. } = &mut job {
+                if let Job::FetchManifest { url, headers, .. } = &mut job {
+                    *url = self.vault.open(url).to_owned();
                     for (_, value) in headers {
                         *value = self.vault.open(value).to_owned();
                     }

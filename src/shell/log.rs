@@ -2,10 +2,12 @@
 //!
 //! Upstream: k8s.io/klog/v2 (text header), k8s.io/component-base/logs/json.
 
-use log::{Level, LevelFilter, Log, Metadata, Record};
-use std::io::Write;
+use env_logger::{Builder, Target};
+use log::{Level, LevelFilter, Record};
+use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use steplet_api::time::Time;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
@@ -19,17 +21,20 @@ pub enum Format {
 const DEBUG_FROM: u32 = 2;
 const TRACE_FROM: u32 = 5;
 
-struct Klog {
-    format: Format,
-    pid: u32,
-}
-
+/// The format that logging was started with.
+static FORMAT: OnceLock<Format> = OnceLock::new();
 /// Lines that wait for somebody to print them above a table.
-static HELD: Mutex<Option<String>> = Mutex::new(None);
-/// Beyond this, held lines are dropped.
+static HELD: Mutex<Option<Held>> = Mutex::new(None);
+/// Beyond this, held lines are dropped, and counted.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 
-/// Starts logging; a second call only changes the verbosity. `None`: warnings and errors only.
+#[derive(Default)]
+struct Held {
+    text: Vec<u8>,
+    dropped: u64,
+}
+
+/// Starts logging; only the first call counts. `None`: warnings and errors only.
 pub fn start(format: Format, verbosity: Option<u32>) {
     let level = match verbosity {
         Some(TRACE_FROM..) => LevelFilter::Trace,
@@ -37,53 +42,78 @@ pub fn start(format: Format, verbosity: Option<u32>) {
         Some(_) => LevelFilter::Info,
         None => LevelFilter::Warn,
     };
-    static KLOG: OnceLock<Klog> = OnceLock::new();
+    start_at(format, level);
+}
+
+fn start_at(format: Format, level: LevelFilter) {
+    let format = *FORMAT.get_or_init(|| format);
+    let pid = std::process::id();
+    let mut builder = Builder::new();
+    // The protocol crates below us log each frame; nobody asked for that.
+    builder.filter_module("steplet", level).target(Target::Pipe(Box::new(Out)));
+    builder.format(move |out, record| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let line = match format {
+            Format::Text => text(now, pid, record),
+            Format::Json => json(now, record),
+        };
+        out.write_all(line.as_bytes())
+    });
     // A logger that is already there was put there by an earlier call.
-    let _ = log::set_logger(KLOG.get_or_init(|| Klog { format, pid: std::process::id() }));
-    log::set_max_level(level);
+    let _ = builder.try_init();
+}
+
+/// The words by which a helper process logs as this process does, for `start_as`.
+pub fn manner() -> [&'static str; 2] {
+    let format = match FORMAT.get() {
+        Some(Format::Json) => "json",
+        Some(Format::Text) | None => "text",
+    };
+    [format, log::max_level().as_str()]
+}
+
+/// Starts logging in the manner of another process. Words that make no sense are the defaults.
+pub fn start_as(format: &str, level: &str) {
+    let format = if format == "json" { Format::Json } else { Format::Text };
+    start_at(format, level.parse().unwrap_or(LevelFilter::Warn));
 }
 
 /// From now on lines are kept for `take_held`, so that they do not tear up what is drawn on the
 /// terminal.
 pub fn hold() {
-    *held() = Some(String::new());
+    *held() = Some(Held::default());
 }
 
 /// The lines since the last time.
 pub fn take_held() -> String {
-    held().as_mut().map(std::mem::take).unwrap_or_default()
+    let Some(held) = held().as_mut().map(std::mem::take) else { return String::new() };
+    let mut text = String::from_utf8_lossy(&held.text).into_owned();
+    if held.dropped > 0 {
+        text.push_str(&format!("({} more log lines at once were too many)\n", held.dropped));
+    }
+    text
 }
 
-fn held() -> MutexGuard<'static, Option<String>> {
+fn held() -> MutexGuard<'static, Option<Held>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Log for Klog {
-    /// The protocol crates below us log each frame; nobody asked for that.
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("steplet")
+/// Standard error, or what is held. The logger writes a whole line at a time.
+struct Out;
+
+impl Write for Out {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match held().as_mut() {
+            None => return io::stderr().write(line),
+            Some(held) if held.text.len() < HELD_BYTES_MAX => held.text.extend_from_slice(line),
+            Some(held) => held.dropped += 1,
+        }
+        Ok(line.len())
     }
 
-    fn log(&self, record: &Record<'_>) {
-        if !self.enabled(record.metadata()) {
-            return;
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let line = match self.format {
-            Format::Text => text(now, self.pid, record),
-            Format::Json => json(now, record),
-        };
-        if let Some(held) = held().as_mut() {
-            if held.len() < HELD_BYTES_MAX {
-                held.push_str(&line);
-            }
-            return;
-        }
-        // A closed standard error must not end the node.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
-
-    fn flush(&self) {}
 }
 
 /// `I1130 15:04:05.000000   12345 file.rs:123] message`, in UTC.
@@ -93,16 +123,12 @@ fn text(now: Duration, pid: u32, record: &Record<'_>) -> String {
         Level::Warn => 'W',
         Level::Info | Level::Debug | Level::Trace => 'I',
     };
-    let (month, day) = month_and_day(now.as_secs() / 86_400);
-    let second = now.as_secs() % 86_400;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let micros = now.subsec_micros();
+    // 2026-11-30T15:04:05.000000Z
+    let stamp = Time::micro_from_ns(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+    let stamp = stamp.as_str();
+    let (month, day, time) = (&stamp[5..7], &stamp[8..10], &stamp[11..26]);
     let (file, line) = place(record);
-    format!(
-        "{letter}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06} {pid:7} \
-         {file}:{line}] {}\n",
-        record.args()
-    )
+    format!("{letter}{month}{day} {time} {pid:7} {file}:{line}] {}\n", record.args())
 }
 
 fn json(now: Duration, record: &Record<'_>) -> String {
@@ -127,31 +153,9 @@ fn place<'a>(record: &'a Record<'_>) -> (&'a str, u32) {
     (path.rsplit('/').next().unwrap_or(path), record.line().unwrap_or(0))
 }
 
-/// Month and day of a day counted from 1970-01-01, by the rule of the 400-year cycle of leap years.
-fn month_and_day(day: u64) -> (u64, u64) {
-    let day = (day + 719_468) % 146_097;
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    (if month < 10 { month + 3 } else { month - 9 }, day - (153 * month + 2) / 5 + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn days_of_the_calendar() {
-        let check = |day, want| assert_eq!(month_and_day(day), want, "day {day}");
-        check(0, (1, 1));
-        check(58, (2, 28));
-        check(59, (3, 1));
-        check(789, (2, 29));
-        check(790, (3, 1));
-        check(10_957, (1, 1));
-        check(11_016, (2, 29));
-        check(20_787, (11, 30));
-    }
 
     #[test]
     fn both_formats() {
@@ -179,5 +183,19 @@ mod tests {
             "{\"ts\":1796051045123.456,\"caller\":\"reactor.rs:7\",\
              \"msg\":\"Pod \\\"web\\\" started\"}\n",
         );
+    }
+
+    #[test]
+    fn held_lines_are_bounded_and_the_rest_is_counted() {
+        hold();
+        let line = [[b'x'; 1023].as_slice(), b"\n"].concat();
+        for _ in 0..70 {
+            Out.write_all(&line).unwrap();
+        }
+        let text = take_held();
+        assert_eq!(text.lines().count(), 65);
+        assert!(text.ends_with("(6 more log lines at once were too many)\n"), "{text}");
+        assert_eq!(take_held(), "");
+        *held() = None;
     }
 }

@@ -2,12 +2,14 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod runtime;
+#[path = "../../src/shell/scratch.rs"]
+mod scratch;
 
 use mio::{Events, Poll};
+pub use scratch::Scratch;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use steplet::shell::clock;
 use steplet::shell::doors::{Doors, Outside};
@@ -152,28 +154,4 @@ pub fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> String {
 
 fn interrupted(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == std::io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
-}
-
-/// A directory of its own, removed at the end.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new(name: &str) -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("steplet-{name}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
-        Scratch(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

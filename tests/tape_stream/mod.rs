@@ -1,6 +1,10 @@
 //! A made-up run for the tests of the tape: a core, a clock, and a world that answers each call somehow.
 
+#[path = "../../src/shell/scratch.rs"]
+mod scratch;
+
 use bytes::Bytes;
+use scratch::Scratch;
 use std::collections::VecDeque;
 use std::path::Path;
 use steplet::shell::tape::{Recorder, TapeJob, Taped};
@@ -201,14 +205,12 @@ fn settings() -> Settings {
 }
 
 /// A directory of this test alone, removed at the end.
-pub struct Dir(pub std::path::PathBuf);
+pub struct Dir(pub std::path::PathBuf, #[expect(dead_code, reason = "held, not read")] Scratch);
 
 impl Dir {
     pub fn new(name: &str) -> Dir {
-        let dir = std::env::temp_dir().join(format!("steplet-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Dir(dir)
+        let scratch = Scratch::new(name);
+        Dir(scratch.path().to_owned(), scratch)
     }
 
     pub fn files(&self) -> Vec<std::path::PathBuf> {
@@ -216,11 +218,5 @@ impl Dir {
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

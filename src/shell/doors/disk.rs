@@ -317,7 +317,11 @@ fn list(path: &Path) -> Result<Vec<String>, Fault> {
         other => other.map_err(at)?,
     };
     let mut names = Vec::new();
-    for entry in entries.take(NAMES_MAX) {
+    for entry in entries {
+        if names.len() == NAMES_MAX {
+            log::warn!("{} has over {NAMES_MAX} entries: the rest is left out", path.display());
+            break;
+        }
         names.push(entry.map_err(at)?.file_name().to_string_lossy().into_owned());
     }
     names.sort();

@@ -221,6 +221,7 @@ impl Helpers {
         let process = Command::new(&self.program)
             .arg0("steplet")
             .args(["helper", &std::process::id().to_string()])
+            .args(crate::shell::log::manner())
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             // Ctrl-C on the terminal is for the agent alone.

@@ -261,7 +261,11 @@ fn children(dir: &Path) -> Result<Vec<String>, Fault> {
         Err(error) => return Err(at("read", dir, &error)),
     };
     let mut names = Vec::new();
-    for entry in entries.take(CHILDREN_MAX) {
+    for entry in entries {
+        if names.len() == CHILDREN_MAX {
+            log::warn!("{} has over {CHILDREN_MAX} cgroups: the rest is left out", dir.display());
+            break;
+        }
         let entry = entry.map_err(|error| at("read", dir, &error))?;
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             names.push(entry.file_name().to_string_lossy().into_owned());
@@ -396,11 +400,8 @@ mod tests {
         let cgroup =
             Cgroup { path: path.clone(), values: vec![(value.0.into(), value.1.to_owned())] };
         let made = kernel.apply(&KernelOp::SetCgroups(vec![cgroup]));
-        if let Err(Fault { kind: FaultKind::Denied | FaultKind::ReadOnly, .. }) = made {
-            eprintln!("not allowed to make cgroups here");
-            return;
-        }
-        assert_eq!(made, Ok(KernelReply::Done));
+        let needs = "this test needs root and a writable /sys/fs/cgroup";
+        assert_eq!(made, Ok(KernelReply::Done), "{needs}");
         let Some(tree) = kernel.tree_of("cpu") else { return };
         let read = fs::read_to_string(tree.root.join(&path).join(value.0)).unwrap();
         assert_eq!(read.trim(), "42");

@@ -79,7 +79,11 @@ pub fn make_dirs(path: &Path, mode: u32) -> Result<(), Fault> {
 fn last_log(dir: &Path) -> Result<Option<u32>, Fault> {
     let at = |error: io::Error| fault(format_args!("cannot read {}", dir.display()), &error);
     let mut last = None;
-    for entry in fs::read_dir(dir).map_err(at)?.take(LOG_FILES_MAX) {
+    for (count, entry) in fs::read_dir(dir).map_err(at)?.enumerate() {
+        if count == LOG_FILES_MAX {
+            log::warn!("{} has over {LOG_FILES_MAX} files: the rest is left out", dir.display());
+            break;
+        }
         last = last.max(log_attempt(&entry.map_err(at)?.file_name().to_string_lossy()));
     }
     Ok(last)

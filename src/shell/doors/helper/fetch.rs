@@ -2,6 +2,7 @@
 //!
 //! Upstream: pkg/kubelet/config/http.go (v1.36); contract 5.1.
 
+use crate::shell::vault::shown_url;
 use std::io;
 use std::time::Duration;
 use steplet_core::event::{Fault, FaultKind};
@@ -55,5 +56,7 @@ fn fault(url: &str, error: ureq::Error) -> Fault {
         ureq::Error::StatusCode(_) | ureq::Error::BodyExceedsLimit(_) => FaultKind::Invalid,
         _ => FaultKind::Other,
     };
-    Fault { kind, message: format!("{url}: {error}") }
+    let shown = shown_url(url);
+    let why = error.to_string().replace(url, &shown);
+    Fault { kind, message: format!("{shown}: {why}") }
 }

@@ -5,6 +5,7 @@
 use super::disk::{self, Loaded};
 use super::{fetch, kernel};
 use crate::shell::tape::TapeJob;
+use crate::shell::vault::shown_url;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -107,7 +108,7 @@ impl Job {
             Job::TearDownPod { pod_dir } => helper(disk::tear_down(Path::new(&pod_dir))),
             Job::RemoveTree { path } => helper(disk::remove_tree(Path::new(&path))),
             Job::FetchManifest { url, headers, known } => match fetch::fetch(&url, &headers) {
-                Ok(bytes) => answer(disk::understand(&url, &bytes, known)),
+                Ok(bytes) => answer(disk::understand(&shown_url(&url), &bytes, known)),
                 Err(fault) => Outcome::Helper(Err(fault)),
             },
             Job::PrepareContainer(files) => {
