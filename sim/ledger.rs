@@ -192,6 +192,9 @@ impl Ledger {
 
     /// Containers whose pod the agent now knows to be gone, or to be another one.
     fn note_ends(&mut self) {
+        if !self.informed {
+            return;
+        }
         let known = &self.known;
         let over = |key: &PodKey, was: Option<&Pod>| match (known.pod(key), was) {
             (None, _) => true,
@@ -285,6 +288,7 @@ impl Ledger {
             over: false,
         };
         self.sandboxes.insert(fact.sandbox.clone(), record);
+        self.note_ends();
     }
 
     fn note_created(&mut self, at: At, fact: &ContainerFact) {
@@ -305,6 +309,7 @@ impl Ledger {
             over: false,
         };
         self.containers.insert(fact.container.clone(), record);
+        self.note_ends();
     }
 
     fn with(&mut self, container: &str, change: impl FnOnce(&mut ContainerRecord)) {

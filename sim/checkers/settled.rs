@@ -1,6 +1,7 @@
 //! When faults have stopped for a while, the node is as its manifests say, and nothing is left over.
 
-use crate::manifest::{Pod, Restart};
+use crate::ledger::ContainerRecord;
+use crate::manifest::{ContainerSpec, Pod, Restart};
 use crate::setup::{LOGS_DIR, ROOT_DIR};
 use crate::trace::Violation;
 use crate::world::World;
@@ -24,89 +25,89 @@ pub fn check(world: &World) -> Vec<Violation> {
     out.into_iter().map(|what| Violation { at, promise: PROMISE, what }).collect()
 }
 
-/// One wanted pod; the uid that it has in the runtime.
+/// One wanted pod; the uid that it has.
 fn pod_runs(world: &World, pod: &Pod, out: &mut Vec<String>) -> Option<String> {
     let key = &pod.key;
-    let sandboxes: Vec<_> = (world.runtime().sandboxes())
-        .filter(|(_, sandbox)| {
-            let metadata = sandbox.metadata();
-            metadata.name == key.name && metadata.namespace == key.namespace
-        })
+    let sandboxes: Vec<_> = (world.ledger().sandboxes.values())
+        .filter(|record| record.key == *key && !record.over)
         .collect();
-    let uids: BTreeSet<&str> =
-        sandboxes.iter().map(|(_, sandbox)| &*sandbox.metadata().uid).collect();
+    let uids: BTreeSet<&str> = sandboxes.iter().map(|record| &*record.fact.uid).collect();
     if let Some(pinned) = &pod.uid
         && uids.iter().any(|uid| uid != pinned)
     {
         out.push(format!("{key} has the uids {uids:?}, its manifest says {pinned}"));
     }
     if uids.len() != 1 {
-        out.push(format!("{key} should have one instance, the runtime shows {}", uids.len()));
+        out.push(format!("{key} should have one instance, and has {}", uids.len()));
         return None;
     }
     let uid = (*uids.first()?).to_owned();
-    let over = over(world, pod, &uid);
-    let ready = sandboxes.iter().filter(|(_, sandbox)| sandbox.ready).count();
-    if !over && ready != 1 {
+    if finished(world, pod, &uid) {
+        return Some(uid);
+    }
+    let ready = sandboxes.iter().filter(|record| record.ready && !record.removed).count();
+    if ready != 1 {
         out.push(format!("{key} has {ready} ready sandboxes"));
     }
     for spec in &pod.containers {
-        let newest = newest(world, &uid, &spec.name);
-        let running = newest.is_some_and(|container| container.running());
-        let Some(newest) = newest else {
-            out.push(format!("{key}/{} was never made", spec.name));
-            continue;
-        };
-        let image = newest.config.image.as_ref().map_or("", |image| &image.user_specified_image);
-        // The end of a pod is final, also when its manifest pins the uid and is edited later.
-        let ended = pod.uid.is_some() && pod.restart != Restart::Always && !running;
-        if image != spec.image && !ended {
-            out.push(format!("{key}/{} runs {image}, not {}", spec.name, spec.image));
-        }
-        // One that keeps ending is at times not running: it waits for its back-off.
-        let ends = spec.app(newest.metadata().attempt).run.is_some();
-        let may_rest = match pod.restart {
-            Restart::Always => ends,
-            Restart::OnFailure => ends || newest.exit_code == 0,
-            Restart::Never => true,
-        };
-        if !running && !may_rest {
-            let code = newest.exit_code;
-            let attempt = newest.metadata().attempt;
-            out.push(format!("{key}/{}#{attempt} is not running (exit {code})", spec.name));
-        }
+        container_runs(world, pod, &uid, spec, out);
     }
     Some(uid)
 }
 
-/// Whether the pod has come to its end, so that its sandbox may be gone too.
-fn over(world: &World, pod: &Pod, uid: &str) -> bool {
-    pod.containers.iter().all(|spec| {
-        let Some(newest) = newest(world, uid, &spec.name) else { return false };
-        let exited = newest.state == steplet_api::cri::ContainerState::ContainerExited;
-        match pod.restart {
-            Restart::Always => false,
-            Restart::OnFailure => exited && newest.exit_code == 0,
-            Restart::Never => exited,
-        }
-    }) || (pod.restart == Restart::Never
-        && pod.init.iter().any(|spec| {
-            newest(world, uid, &spec.name).is_some_and(|container| container.exit_code != 0)
-        }))
+fn container_runs(
+    world: &World,
+    pod: &Pod,
+    uid: &str,
+    spec: &ContainerSpec,
+    out: &mut Vec<String>,
+) {
+    let (key, name) = (&pod.key, &spec.name);
+    let Some(newest) = newest(world, uid, name) else {
+        out.push(format!("{key}/{name} was never made"));
+        return;
+    };
+    let image = newest.pod.as_ref().and_then(|pod| Some(&*pod.container(name)?.image));
+    if image != Some(&spec.image) {
+        out.push(format!("{key}/{name} runs {image:?}, not {}", spec.image));
+    }
+    // One that keeps ending is at times not running: it waits for its back-off.
+    let ends = spec.app(newest.fact.attempt).run.is_some();
+    if !newest.running() && !ends && !done(newest, pod.restart) {
+        let (code, attempt) = (newest.exited.map(|exit| exit.code), newest.fact.attempt);
+        out.push(format!("{key}/{name}#{attempt} is not running (exit code {code:?})"));
+    }
 }
 
-fn newest<'a>(
-    world: &'a World,
-    uid: &str,
-    name: &str,
-) -> Option<&'a crate::doors::runtime::Container> {
-    (world.runtime().containers())
-        .map(|(_, container)| container)
-        .filter(|container| {
-            let of = world.runtime().sandbox(&container.sandbox);
-            container.metadata().name == name && of.is_some_and(|s| s.metadata().uid == uid)
+/// Whether the pod has come to its end, which is final, also when its manifest pins the uid and is edited later.
+fn finished(world: &World, pod: &Pod, uid: &str) -> bool {
+    let all = pod
+        .containers
+        .iter()
+        .all(|spec| newest(world, uid, &spec.name).is_some_and(|newest| done(newest, pod.restart)));
+    let failed_init = || {
+        pod.init.iter().any(|spec| {
+            newest(world, uid, &spec.name)
+                .and_then(|newest| newest.exited)
+                .is_some_and(|exit| exit.code != 0)
         })
-        .max_by_key(|container| container.metadata().attempt)
+    };
+    all || (pod.restart == Restart::Never && failed_init())
+}
+
+/// Whether a container is not to be started again.
+fn done(record: &ContainerRecord, restart: Restart) -> bool {
+    let code = record.exited.map(|exit| exit.code);
+    match restart {
+        Restart::Always => false,
+        Restart::OnFailure => code == Some(0),
+        Restart::Never => code.is_some(),
+    }
+}
+
+fn newest<'a>(world: &'a World, uid: &'a str, name: &'a str) -> Option<&'a ContainerRecord> {
+    let records = world.ledger().of(uid, name).filter(|record| !record.over);
+    records.max_by_key(|record| record.fact.attempt)
 }
 
 /// Nothing is left of pods that are not wanted: neither in the runtime nor on disk nor in the cgroup tree.

@@ -2,7 +2,7 @@
 
 use super::Judge;
 use crate::ledger::{Ask, Ledger};
-use crate::trace::{Fact, Moment};
+use crate::trace::{Cause, Fact, Moment};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use steplet_core::effect::Effect;
@@ -65,6 +65,13 @@ impl Status {
         shown: bool,
         out: &mut Vec<String>,
     ) {
+        // Nor of an end whose container somebody else has removed meanwhile.
+        let taken = ledger.containers.values().any(|record| {
+            record.fact.uid == uid && record.removed == Some(Cause::Fault) && !record.over
+        });
+        if taken && self.ends.get(&uid).is_some_and(|(_, life)| *life != ledger.lives) {
+            self.ends.remove(&uid);
+        }
         match self.ends.get(&uid) {
             Some((end, life)) if end != phase && (shown || *life == ledger.lives) => {
                 out.push(format!("{name} went from {end} to {phase}"));
