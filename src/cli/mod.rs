@@ -5,6 +5,7 @@ mod kubelet;
 mod node;
 mod replay;
 mod run;
+mod sim;
 mod table;
 mod tape;
 
@@ -21,6 +22,7 @@ Steplet is a Kubernetes node agent on one thread, whose runs can be replayed.
   steplet kubelet FLAG... be this machine's node agent, with the kubelet's flags and configuration
   steplet replay TAPE     have a recorded run again, and compare every step
   steplet tape show TAPE  look into a recorded run; also: tape stat, tape edit
+  steplet sim --seed N    have a simulated node in trouble, and see whether the agent keeps its promises
   steplet version         say what this is
   steplet help COMMAND    more about a command
 
@@ -57,6 +59,7 @@ fn command(all: Vec<OsString>) -> Result<i32, String> {
         Some("run") => run::main(args),
         Some("kubelet") => kubelet::main(args),
         Some("replay") => Ok(replay::main(args)),
+        Some("sim") => Ok(sim::main(args)),
         Some("tape") => Ok(tape::main(args)),
         Some("helper") => Ok(helper(args)),
         Some("version") => {
@@ -74,6 +77,7 @@ fn help(about: Option<OsString>) -> i32 {
         Some("run") => print!("{}", run::HELP),
         Some("kubelet") => print!("{}", flags::help()),
         Some("replay") => print!("{}", replay::HELP),
+        Some("sim") => print!("{}", sim::HELP),
         Some("tape") => print!("{}", tape::HELP),
         _ => print!("{HELP}"),
     }
