@@ -141,6 +141,10 @@ impl Workers {
         match workers.get_mut(uid) {
             None => {
                 let mut worker = Worker::new(pod, false, now);
+                // Only what was there when the agent started can be the rest of this same life.
+                if self.sources_ready {
+                    worker.crashes.begin_life();
+                }
                 // Forgotten a moment ago, and put back: it does not begin with the dead of its last life.
                 if self.remains.contains(uid) {
                     worker.phase = Phase::Removing;
