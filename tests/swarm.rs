@@ -132,5 +132,8 @@ fn one_seed(seed: u64) {
     let Verdict { steps, chain, violations, .. } = ran.expect("the agent panicked");
     println!("seed {seed} steps {steps} chain {chain} violations {}", violations.len());
     println!("{:.0} x real time", 3_600.0 / took.as_secs_f64());
+    for violation in &violations {
+        println!("{}: {}", violation.promise, violation.what);
+    }
     assert!(violations.is_empty());
 }

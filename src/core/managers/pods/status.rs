@@ -47,14 +47,16 @@ impl Status {
     fn refresh(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let facts = &mut *cx.facts;
         let Some(worker) = facts.workers.worker(uid).filter(|w| !w.orphan()) else { return };
-        let old = facts.statuses.statuses.get(uid);
+        // What an earlier life of this UID left says nothing of this one.
+        let fresh = *worker.phase() == Phase::Removing;
+        let old = facts.statuses.statuses.get(uid).filter(|_| !fresh);
         // Before the first look at the runtime nothing is known: a running pod would be shown as Pending.
         if old.is_none() && !facts.pleg.fresh(uid) {
             return;
         }
         let input = StatusInput {
             pod: worker.pod(),
-            view: facts.pleg.view(uid),
+            view: facts.pleg.view(uid).filter(|_| !fresh),
             old,
             reasons: &|name| worker.reasons().get(name).map(|r| (&*r.reason, r.message.as_str())),
             stage: stage(worker),
