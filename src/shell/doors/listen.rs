@@ -39,6 +39,7 @@ const ACCEPT_PER_TURN: Duration = Duration::from_millis(1);
 const RETRY: Span = Span::from_secs(5);
 /// When no descriptor is left and no connection can be spared.
 const RETRY_ACCEPT: Span = Span::from_secs(1);
+const TELL_AGAIN: Span = Span::from_secs(600);
 /// Requests that one listener has under way, logs among them.
 const REQUESTS_MAX: usize = 256;
 const LOGS_MAX: usize = 64;
@@ -76,8 +77,8 @@ struct Socket {
     address: std::net::SocketAddr,
     certificate: Option<Certificate>,
     state: State,
-    /// Trouble is told once, until it is over.
-    complained: bool,
+    /// When trouble was told last.
+    told_at: Option<Mono>,
 }
 
 enum State {
@@ -92,7 +93,7 @@ impl Listen {
             address,
             certificate: tls.map(Certificate::new),
             state: State::Closed { open_at: Mono(0) },
-            complained: false,
+            told_at: None,
         });
         Listen {
             registry,
@@ -187,7 +188,6 @@ impl Listen {
             *accept_at = None;
             match socket.accept() {
                 Ok((stream, peer)) => {
-                    listening.complained = false;
                     let loopback = peer.ip().to_canonical().is_loopback();
                     let origin = Origin { listener: listening.listener, loopback };
                     let session = listening.certificate.as_mut().map(|c| c.accept(now));
@@ -202,8 +202,8 @@ impl Listen {
                 Err(_) if !somebody_waits(socket) => return,
                 Err(error) => {
                     *accept_at = Some(now + RETRY_ACCEPT);
-                    if !std::mem::replace(&mut listening.complained, true) {
-                        log::warn!("Cannot take connections: {}", reason(&error));
+                    if listening.may_tell(now) {
+                        log::warn!("Too many connections: {}", reason(&error));
                     }
                     let all = [Listener::Secure, Listener::ReadOnly, Listener::Healthz];
                     if !self.make_room(&all, now, inbox) {
@@ -382,6 +382,15 @@ impl Listen {
 }
 
 impl Socket {
+    /// The same trouble is told again only after a while.
+    fn may_tell(&mut self, now: Mono) -> bool {
+        let may = self.told_at.is_none_or(|at| now.since(at) >= TELL_AGAIN);
+        if may {
+            self.told_at = Some(now);
+        }
+        may
+    }
+
     fn open(&mut self, registry: &Registry, index: usize, now: Mono) {
         let address = self.address;
         let ready = self.certificate.as_mut().map_or(Ok(()), Certificate::load);
@@ -398,10 +407,10 @@ impl Socket {
                 let shown = socket.local_addr().unwrap_or(address);
                 log::info!("Listening on {protocol}://{shown}");
                 self.state = State::Open { socket, accept_at: Some(now) };
-                self.complained = false;
+                self.told_at = None;
             }
             Err(why) => {
-                if !std::mem::replace(&mut self.complained, true) {
+                if self.may_tell(now) {
                     log::error!("{why}; it is tried again every {} s", RETRY.secs());
                 }
                 self.state = State::Closed { open_at: now + RETRY };
