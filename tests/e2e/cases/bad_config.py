@@ -30,7 +30,7 @@ def case():
         code = agent.wait(20)
         true(f"an exit code that says no to {addition!r}", code > 0, code)
         if not agent.reference:
-            true(f"one message, and it names {word}", word in agent.last_line(), agent.output())
+            true(f"the message names {word}", word in agent.output(), agent.output())
         agent.threads_max = 0
     for number, (addition, words) in enumerate(NAMED):
         agent = Agent(config=CONFIG + addition, log=f"/run/named-{number}.log")

@@ -73,7 +73,7 @@ def case():
     same("tail of nothing", logs(tailLines=0), "")
     tail = logs(tailLines=3).splitlines()
     same("a tail of three", len(tail), 3)
-    true("which are the last", min(numbers(tail)) >= 17, tail)
+    true("which are the last", "\n".join(tail) in "\n".join(logs().splitlines()[-5:]), tail)
     true(
         "a limit cuts within a line",
         re.fullmatch(r"line \d\nlin", logs(limitBytes=10)),
