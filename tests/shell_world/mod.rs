@@ -10,6 +10,7 @@ pub use scratch::Scratch;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use steplet::shell::clock;
 use steplet::shell::doors::{Doors, Outside};
