@@ -8,10 +8,13 @@ use nix::ifaddrs::getifaddrs;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::utsname::uname;
 use nix::unistd::{SysconfVar, gethostname, sysconf};
+use procfs::net::{RouteEntry, route};
+use procfs::process::all_processes;
+use procfs::{Current, Meminfo};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -24,7 +27,7 @@ pub fn machine() -> Machine {
     let release = uname().ok().map(|u| u.release().to_string_lossy().into_owned());
     Machine {
         cpus: cpus(),
-        memory_bytes: memory_bytes(&read("/proc/meminfo")),
+        memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
         boot_id: read("/proc/sys/kernel/random/boot_id").trim().to_owned(),
         machine_id: machine_id(),
         kernel_version: release.unwrap_or_default(),
@@ -179,17 +182,14 @@ pub fn socket_path(endpoint: &str) -> Result<PathBuf, String> {
 pub fn other_kubelet() -> Option<(u32, String)> {
     let own = std::process::id();
     let mounts = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-    let entries = fs::read_dir("/proc").ok()?;
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Ok(pid) = name.parse() else { continue };
-        let comm = read(entry.path().join("comm"));
-        // The kubelet of a node inside a container has files of its own, and is nobody's rival.
-        if pid != own && comm.trim() == "kubelet" && mounts(&name) == mounts("self") {
-            return Some((pid, "kubelet".to_owned()));
-        }
-    }
-    None
+    // One that ends meanwhile cannot be read, and is nobody's rival; nor is the kubelet of a node
+    // inside a container, which has files of its own.
+    let stats = all_processes().ok()?.flatten().filter_map(|process| process.stat().ok());
+    let mut kubelets = stats.filter(|stat| stat.comm == "kubelet");
+    let rival = kubelets.find(|stat| {
+        stat.pid.cast_unsigned() != own && mounts(&stat.pid.to_string()) == mounts("self")
+    })?;
+    Some((rival.pid.cast_unsigned(), rival.comm))
 }
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -200,12 +200,6 @@ fn read(path: impl AsRef<Path>) -> String {
 pub fn cpus() -> u32 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1)
-}
-
-fn memory_bytes(meminfo: &str) -> u64 {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or_default().saturating_mul(1024)
 }
 
 fn machine_id() -> String {
@@ -252,7 +246,7 @@ fn thermal_throttle() -> Vec<String> {
 /// The addresses of the interfaces with a default route, IPv4 first (contract 4.2); none on a
 /// machine without a network.
 fn host_ips() -> Vec<String> {
-    let v4 = default_interface(&read("/proc/net/route"));
+    let v4 = default_interface(route().unwrap_or_default());
     let v6 = default_interface_v6(&read("/proc/net/ipv6_route"));
     let mut addresses = Vec::new();
     for interface in getifaddrs().into_iter().flatten() {
@@ -275,19 +269,14 @@ fn is_global(ip: Ipv6Addr) -> bool {
     !(ip.is_loopback() || ip.is_unicast_link_local() || ip.is_multicast())
 }
 
-/// The interface of the default route with the lowest metric, from `/proc/net/route`.
-fn default_interface(table: &str) -> Option<String> {
-    let routes = table.lines().skip(1).filter_map(|line| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        let [interface, "00000000", _, _, _, _, metric, "00000000", ..] = fields[..] else {
-            return None;
-        };
-        Some((metric.parse::<u32>().ok()?, interface))
-    });
-    routes.min().map(|(_, interface)| interface.to_owned())
+/// The interface of the default route with the lowest metric.
+fn default_interface(routes: Vec<RouteEntry>) -> Option<String> {
+    let any = Ipv4Addr::UNSPECIFIED;
+    let defaults = routes.into_iter().filter(|to| to.destination == any && to.mask == any);
+    defaults.min_by_key(|route| route.metrics).map(|route| route.iface)
 }
 
-/// The same from `/proc/net/ipv6_route`, whose metric is in hexadecimal.
+/// The same from `/proc/net/ipv6_route`, whose metric is in hexadecimal; procfs does not read it.
 fn default_interface_v6(table: &str) -> Option<String> {
     let any = "00000000000000000000000000000000";
     let routes = table.lines().filter_map(|line| {
@@ -303,11 +292,11 @@ fn default_interface_v6(table: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::shell::scratch::Scratch;
+    use procfs::FromBufRead;
+    use procfs::net::RouteEntries;
 
     #[test]
     fn texts_of_the_kernel() {
-        assert_eq!(memory_bytes("MemTotal:       24684544 kB\nMemFree: 1 kB\n"), 25_276_973_056);
-        assert_eq!(memory_bytes(""), 0);
         let os = "ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
         assert_eq!(os_image(os), "Debian GNU/Linux 12 (bookworm)");
         assert_eq!(os_image(""), "Linux");
@@ -324,8 +313,9 @@ mod tests {
                   eth1\t00000000\t0101A8C0\t0003\t0\t0\t200\t00000000\t0\t0\t0\n\
                   eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
                   eth2\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
-        assert_eq!(default_interface(v4).as_deref(), Some("eth0"));
-        assert_eq!(default_interface("Iface\n"), None);
+        let routes = RouteEntries::from_buf_read(v4.as_bytes()).unwrap();
+        assert_eq!(default_interface(routes.0).as_deref(), Some("eth0"));
+        assert_eq!(default_interface(Vec::new()), None);
         let zero = "0".repeat(32);
         let gateway = "fe800000000000000000000000000001";
         let v6 = format!(
