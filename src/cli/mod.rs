@@ -6,6 +6,7 @@ mod node;
 mod replay;
 mod run;
 mod sim;
+mod simulate;
 mod table;
 mod tape;
 

@@ -1,6 +1,7 @@
 //! `steplet run FILE...`: pods on this machine, in the foreground, until Ctrl-C.
 
 use super::node::{self, Node};
+use super::simulate;
 use super::table::Table;
 use crate::shell::doors::listen::Listeners;
 use crate::shell::doors::make_dirs;
@@ -8,6 +9,7 @@ use crate::shell::vault::Vault;
 use crate::shell::{boot, log, terminal};
 use lexopt::prelude::*;
 use mio::net::UnixStream;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -29,6 +31,7 @@ its pod follows. Ctrl-C stops the pods and removes what they left.
   --root-dir DIR   where the node keeps its state (default /var/lib/steplet)
   --container-runtime-endpoint SOCKET
                    the runtime's socket (default: containerd's or CRI-O's, whichever answers)
+  --simulate       on a simulated node: no runtime is needed, and nothing really runs
   --v N            how much to log, 0 to 5 (default: warnings only)
   --tape-dir DIR, --tape-max BYTES
                    where the run is recorded, and how much of it is kept
@@ -60,6 +63,7 @@ struct Options {
     verbosity: Option<u32>,
     tape_dir: Option<PathBuf>,
     tape_max: Option<u64>,
+    simulate: bool,
     help: bool,
 }
 
@@ -73,6 +77,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
     log::start(log::Format::Text, options.verbosity);
     if options.files.is_empty() {
         return Err("which pods? `steplet run FILE...`; see `steplet run --help`".into());
+    }
+    if options.simulate {
+        return simulated(&options);
     }
     refuse_beside_a_kubelet()?;
     let runtime = find_runtime(options.endpoint.as_deref())?;
@@ -103,6 +110,19 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
     status
 }
 
+fn simulated(options: &Options) -> Result<i32, String> {
+    let Options { root_dir, endpoint, tape_dir, tape_max, .. } = options;
+    let real = root_dir.is_some() || endpoint.is_some() || tape_dir.is_some() || tape_max.is_some();
+    if real {
+        return Err(
+            "a simulated node has no runtime, no directory and no tape: with --simulate leave \
+             out --container-runtime-endpoint, --root-dir, --tape-dir and --tape-max"
+                .into(),
+        );
+    }
+    simulate::run(&manifests(&options.files)?, options.stop_after)
+}
+
 fn parse(args: impl Iterator<Item = OsString>) -> Result<Options, lexopt::Error> {
     let mut options = Options::default();
     let mut parser = lexopt::Parser::from_args(args);
@@ -116,6 +136,7 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Options, lexopt::Error>
             Long("container-runtime-endpoint") => {
                 options.endpoint = Some(parser.value()?.string()?);
             }
+            Long("simulate") => options.simulate = true,
             Short('v') | Long("v") => options.verbosity = Some(parser.value()?.parse()?),
             Long("tape-dir") => options.tape_dir = Some(parser.value()?.into()),
             Long("tape-max") => options.tape_max = Some(parser.value()?.parse_with(bytes)?),
@@ -198,6 +219,16 @@ fn link_manifests(files: &[PathBuf], dir: &Path) -> Result<(), String> {
     let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     make_dirs(dir, 0o750).map_err(|fault| fault.message)?;
     unlink_all(dir)?;
+    for (name, file) in manifests(files)? {
+        let link = dir.join(name);
+        symlink(file, &link).map_err(|error| at(&link, error))?;
+    }
+    Ok(())
+}
+
+/// The manifests that the files and directories stand for, each with a name of its own.
+fn manifests(files: &[PathBuf]) -> Result<BTreeMap<OsString, PathBuf>, String> {
+    let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     let mut all = Vec::new();
     for file in files {
         if fs::metadata(file).map_err(|error| at(file, error))?.is_dir() {
@@ -210,22 +241,22 @@ fn link_manifests(files: &[PathBuf], dir: &Path) -> Result<(), String> {
     }
     all.retain(|path| path.is_file() && !is_hidden(path));
     all.sort();
-    for (index, file) in all.iter().enumerate() {
-        if several_documents(file) {
+    let mut named = BTreeMap::new();
+    for (index, file) in all.into_iter().enumerate() {
+        if several_documents(&file) {
             return Err(format!(
                 "{} holds several documents, and only the first would count: give each Pod a file",
                 file.display()
             ));
         }
-        let name = file.file_name().unwrap_or_default();
-        let mut link = dir.join(name);
-        if link.symlink_metadata().is_ok() {
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        if named.contains_key(&name) {
             // Two directories can hold files of one name.
-            link = dir.join(format!("{index}-{}", name.display()));
+            name = format!("{index}-{}", name.display()).into();
         }
-        symlink(file, &link).map_err(|error| at(&link, error))?;
+        named.insert(name, file);
     }
-    if all.is_empty() { Err("there is no manifest among the files".into()) } else { Ok(()) }
+    if named.is_empty() { Err("there is no manifest among the files".into()) } else { Ok(named) }
 }
 
 /// Takes away the links of an earlier run. Whatever else lies there is somebody's work, and stays.
@@ -379,6 +410,9 @@ mod tests {
         assert_eq!(options.files, [PathBuf::from("/a.yaml"), "/b.yaml".into()]);
         assert_eq!(options.stop_after, Some(Duration::from_secs(20)));
         assert_eq!(options.verbosity, Some(3));
+        let simulated = super::simulated;
+        let both = parse(&["/a.yaml", "--simulate", "--root-dir=/r"]).unwrap();
+        assert!(both.simulate && simulated(&both).unwrap_err().contains("--root-dir"));
         assert!(parse(&["--nonsense"]).is_err());
         assert!(parse(&["--for", "soon"]).is_err());
     }

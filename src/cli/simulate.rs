@@ -1,0 +1,95 @@
+//! `steplet run --simulate`: the core and its pods in a simulated world, at the pace of the clock.
+
+use super::table::Table;
+use crate::shell::yaml::{self, Limits};
+use crate::shell::{boot, log, terminal};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use steplet_core::event;
+use steplet_core::time::{Span, Wall};
+use steplet_sim::setup::Setup;
+use steplet_sim::world::World;
+
+/// How long the world stands still between two looks at it.
+const PACE: Duration = Duration::from_millis(50);
+
+/// Runs the manifests until Ctrl-C or for a while. Returns the exit status. Errors: a sentence for
+/// people.
+pub fn run(
+    manifests: &BTreeMap<OsString, PathBuf>,
+    stop_after: Option<Duration>,
+) -> Result<i32, String> {
+    let seed = boot::seed().map_err(|error| format!("no random seed: {error}"))?;
+    let mut world = world(manifests, seed, wall())?;
+    let signals = signals().map_err(|errno| format!("signals cannot be read: {errno}"))?;
+    eprintln!("steplet: this node is simulated: no container really runs");
+    if terminal::size().is_some() {
+        log::hold();
+    }
+    let mut table = Table::new();
+    let began = Instant::now();
+    let mut passed = Duration::ZERO;
+    let mut stopping = false;
+    world.start_agent();
+    while let Some(core) = world.core() {
+        table.show(core, world.clock().now());
+        std::thread::sleep(PACE);
+        let asked = matches!(signals.read_signal(), Ok(Some(_)));
+        if asked && stopping {
+            break;
+        }
+        let now = began.elapsed();
+        if asked || !stopping && stop_after.is_some_and(|after| after <= now) {
+            stopping = true;
+            world.signal(event::Signal::Interrupt);
+        }
+        world.run_for(span(now - passed));
+        passed = now;
+    }
+    eprint!("{}", log::take_held());
+    Ok(0)
+}
+
+/// A healthy node whose agent is still to be started.
+fn world(manifests: &BTreeMap<OsString, PathBuf>, seed: u64, wall: Wall) -> Result<World, String> {
+    let mut setup = Setup::new(seed);
+    setup.settings.stop_pods_on_exit = true;
+    setup.wall = wall;
+    let mut world = World::new(setup);
+    for (name, file) in manifests {
+        world.put_manifest(&name.to_string_lossy(), json(file)?);
+    }
+    Ok(world)
+}
+
+/// The simulated disk holds JSON only.
+fn json(file: &Path) -> Result<Vec<u8>, String> {
+    let shown = file.display();
+    let text = fs::read(file).map_err(|error| format!("{shown}: {error}"))?;
+    let document = yaml::to_json(&text, Limits::FILE);
+    document.map(|document| document.json).map_err(|e| format!("{shown}:{}: {}", e.line, e.what))
+}
+
+/// SIGINT, SIGTERM and SIGHUP, to be read from now on.
+fn signals() -> nix::Result<SignalFd> {
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
+
+fn wall() -> Wall {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Wall(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
+}
+
+fn span(duration: Duration) -> Span {
+    Span(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
