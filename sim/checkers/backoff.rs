@@ -6,16 +6,18 @@ use crate::clock::At;
 use crate::ledger::{ContainerRecord, Ledger};
 use crate::trace::{Cause, Fact, Moment};
 use std::collections::BTreeMap;
+use steplet_core::event::Event;
 use steplet_core::time::Span;
 
 /// The pause that the next failure must bring, by pod uid, container name and image; it dies with the agent.
 #[derive(Default)]
 pub struct Backoff {
     pauses: BTreeMap<(String, String, String), (Span, At)>,
+    /// The node's `crashLoopBackOff.maxContainerRestartPeriod`.
+    most: Span,
 }
 
 const FIRST: Span = Span::from_secs(10);
-const MOST: Span = Span::from_secs(300);
 /// So long after the last restart all is forgotten.
 const FORGET: Span = Span::from_secs(600);
 /// The agent counts from when it sees the end, at the latest a relist later.
@@ -28,6 +30,12 @@ impl Judge for Backoff {
 
     fn started(&mut self, _: &Ledger, _: Moment) {
         self.pauses.clear();
+    }
+
+    fn event(&mut self, _: &Ledger, _: Moment, event: &Event, _: &mut Vec<String>) {
+        if let Event::Boot(boot) = event {
+            self.most = boot.settings.crash_loop_max;
+        }
     }
 
     fn fact(&mut self, ledger: &Ledger, moment: Moment, fact: &Fact, out: &mut Vec<String>) {
@@ -60,7 +68,7 @@ impl Judge for Backoff {
                         new.pod
                     ));
                 }
-                Span(pause.times(2).0.min(MOST.0))
+                Span(pause.times(2).0.min(self.most.0))
             }
             _ => FIRST,
         };

@@ -11,7 +11,7 @@ use steplet_core::time::{Span, Wall};
 /// What a scene has when it says nothing: a new containerd, doors that answer at once.
 pub fn setup(cues: &[Cue]) -> Result<Setup, Mistake> {
     let mut setup =
-        Setup { flavour: Flavour::New, swift: true, snapshot_every: 16, ..Setup::new(1) };
+        Setup { flavour: Flavour::New, swift: true, snapshot_every: 64, ..Setup::new(1) };
     setup.settings.cluster_dns = vec!["10.96.0.10".into()];
     setup.settings.cluster_domain = "cluster.local".into();
     for cue in cues {

@@ -111,7 +111,9 @@ fn events(facts: &Facts, film: &Film, known: &mut BTreeMap<String, u32>) -> Vec<
         let kind = if told.warning { "Warning" } else { "Normal" };
         let message = film.names.scrub(&told.message);
         let text = format!("event {about} {kind} {} {message:?}", told.reason);
-        let count = known.entry(text.clone()).or_default();
+        // By what was told: names are given later than some messages are written.
+        let key = format!("{uid:?} {} {} {}", told.field, told.reason, told.message);
+        let count = known.entry(key).or_default();
         for _ in *count..told.count {
             said.push(text.clone());
         }

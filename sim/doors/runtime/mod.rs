@@ -180,6 +180,9 @@ impl Runtime {
         let (work, time) = self.begin(op, work, out);
         self.ops.insert(op, Op { caller: Some(caller), work, aborted: false });
         if let Some(time) = time {
+            // What is refused is refused at once, however slow the work would have been.
+            let refused = matches!(self.ops.get(&op), Some(Op { work: Work::Refused(_), .. }));
+            let longer = if refused { Span::ZERO } else { longer };
             let time = Span(time.0 / 100 * self.pace.0) + longer + app;
             out.wakes.push((time, Wake::Finish(op)));
         }

@@ -382,7 +382,12 @@ impl Runtime {
         match result {
             Err(e) => {
                 let text = rpc_text(&e);
-                tell(cx, &uid, field, true, "Failed", format!("Error: {text}"));
+                // While the runtime still works on a call that came too late, each try fails alike (B60).
+                let known =
+                    cx.facts.workers.worker(&uid).and_then(|w| w.reasons().get(&start.name));
+                if known.is_none_or(|reason| reason.message != text) {
+                    tell(cx, &uid, field, true, "Failed", format!("Error: {text}"));
+                }
                 self.fail(cx, &uid, "CreateContainerError", text);
             }
             Ok(made) => {
