@@ -50,6 +50,8 @@ fn address(
     port_field: &str,
     port: i32,
 ) -> Result<Option<SocketAddr>, String> {
+    // The one name that the rules of the configuration let pass.
+    let ip = if ip == "localhost" { "127.0.0.1" } else { ip };
     let ip: IpAddr = ip.parse().map_err(|_| format!("{field}: {ip:?} is no IP address"))?;
     let port = u16::try_from(port).map_err(|_| format!("{port_field}: {port} is no port"))?;
     Ok((port != 0).then(|| SocketAddr::new(ip, port)))
@@ -99,6 +101,8 @@ mod tests {
         assert_eq!(of(|_| {}), Ok(format!("{secure}, {health}")));
         assert_eq!(of(|c| c.enable_server = false), Ok(health.into()));
         assert_eq!(of(|c| c.healthz_port = 0), Ok(secure.into()));
+        let named = of(|c| c.healthz_bind_address = "localhost".into());
+        assert_eq!(named, Ok(format!("{secure}, {health}")));
         let read_only = of(|c| {
             (c.enable_server, c.read_only_port, c.address) = (false, 10255, "::".into());
         });

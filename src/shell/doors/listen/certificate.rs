@@ -8,7 +8,7 @@ use crate::shell::doors::reason;
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SerialNumber,
 };
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -58,6 +58,12 @@ impl Certificate {
     /// Errors, for people: the clock is not plausible yet; the files cannot be read, or written; the key is not
     /// the certificate's.
     pub fn load(&mut self) -> Result<(), String> {
+        // While there is one to go on with, somebody may be in the middle of changing the files.
+        self.load_or(self.tls.self_signed.is_some() && self.server.is_none())
+    }
+
+    /// `remake`: a pair that does not load is moved aside, once, and made anew.
+    fn load_or(&mut self, remake: bool) -> Result<(), String> {
         let tls = &self.tls;
         if let Some(host) = &tls.self_signed
             && !(has_content(&tls.certificate) && has_content(&tls.key))
@@ -68,8 +74,17 @@ impl Certificate {
         self.seen = [stamp(&tls.certificate), stamp(&tls.key)];
         let (certificate, key) = (read(&tls.certificate)?, read(&tls.key)?);
         let server = TlsServer::new(&tls.settings, &certificate, &key, None);
-        let server = server.map_err(|error| format!("{}: {error}", tls.certificate.display()))?;
-        self.server = Some(server);
+        let server = server.map_err(|error| format!("{}: {error}", tls.certificate.display()));
+        match server {
+            Ok(server) => self.server = Some(server),
+            Err(why) if remake => {
+                log::warn!("The serving certificate is moved aside, and made anew: {why}");
+                move_aside(&tls.certificate)?;
+                move_aside(&tls.key)?;
+                return self.load_or(false);
+            }
+            Err(why) => return Err(why),
+        }
         Ok(())
     }
 
@@ -97,6 +112,14 @@ fn stamp(path: &Path) -> Option<Stamp> {
 /// A power cut can leave a file without its content.
 fn has_content(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+/// Keeps a file that cannot be used, as `NAME.bad`.
+fn move_aside(path: &Path) -> Result<(), String> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".bad");
+    let moved = fs::rename(path, &aside);
+    moved.map_err(|error| format!("cannot move {} aside: {}", path.display(), reason(&error)))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
@@ -140,14 +163,20 @@ fn self_signed(host: &str, now: Duration) -> Result<(String, String), rcgen::Err
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-/// By a temporary file, so that whoever reads finds all of it or nothing.
+/// By a temporary file, so that whoever reads finds all of it or nothing, also after a power cut.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), String> {
     let temporary = path.with_extension("tmp");
     let _ = fs::remove_file(&temporary);
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(mode).open(&temporary);
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    let renamed = written.and_then(|()| fs::rename(&temporary, path));
+    let written = file.and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let renamed = written
+        .and_then(|()| fs::rename(&temporary, path))
+        .and_then(|()| File::open(dir)?.sync_all());
     renamed.map_err(|error| format!("cannot write {}: {}", path.display(), reason(&error)))
 }
 
@@ -183,6 +212,24 @@ mod tests {
         fs::write(dir.join("kubelet.crt"), "").unwrap();
         Certificate::new(tls(&dir, Some("node-a"))).load().unwrap();
         assert_ne!(fs::read(dir.join("kubelet.crt")).unwrap(), first);
+    }
+
+    #[test]
+    fn an_own_pair_that_does_not_load_is_moved_aside_and_made_anew() {
+        let scratch = Scratch::new("pki");
+        let dir = scratch.path();
+        fs::write(dir.join("kubelet.crt"), "nonsense").unwrap();
+        fs::write(dir.join("kubelet.key"), "nonsense").unwrap();
+        let mut given = Certificate::new(tls(dir, None));
+        assert!(given.load().is_err());
+        assert_eq!(fs::read(dir.join("kubelet.crt")).unwrap(), b"nonsense");
+        let mut own = Certificate::new(tls(dir, Some("node-a")));
+        own.load().unwrap();
+        assert_eq!(fs::read(dir.join("kubelet.crt.bad")).unwrap(), b"nonsense");
+        // Later the last good one stays in use.
+        fs::write(dir.join("kubelet.crt"), "nonsense").unwrap();
+        assert!(own.load().is_err());
+        assert!(own.accept(Mono(0)).is_some());
     }
 
     #[test]
