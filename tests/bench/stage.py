@@ -234,24 +234,25 @@ def seconds_of(stamp):
     return datetime.datetime.fromisoformat(whole + zone).timestamp() + float(fraction or 0)
 
 
+COMPRESSED = re.compile(r"^  compressed +(\d+)", re.M)
+
+
 def tape_bytes(agent):
-    folder = f"{agent.state}/tapes"
-    return sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
+    """Bytes of the tape if all its segments were compressed, as `steplet tape stat` has it; or None."""
+    found = COMPRESSED.search(a.steplet("tape", "stat", f"{agent.state}/tapes")[1])
+    return int(found[1]) if found else None
 
 
 def recorder(agent):
-    """Growth of the tape with ten idle pods, and the recorder's processor time when the agent tells
-    it."""
-    spent, size, begin = (
-        metric("steplet_recorder_seconds_total"),
-        tape_bytes(agent),
-        time.monotonic(),
-    )
+    """Growth of the compressed tape with ten idle pods, and the recorder's processor time."""
+    cost = "steplet_recorder_seconds_total"
+    spent, size, begin = metric(cost), tape_bytes(agent), time.monotonic()
     time.sleep(IDLE_SECONDS)
-    passed = time.monotonic() - begin
-    out = {"mb_a_day": (tape_bytes(agent) - size) * 86400 / passed / 1e6}
+    passed, out = time.monotonic() - begin, {}
+    if size is not None:
+        out["mb_a_day"] = (tape_bytes(agent) - size) * 86400 / passed / 1e6
     if spent is not None:
-        out["percent_of_core"] = 100 * (metric("steplet_recorder_seconds_total") - spent) / passed
+        out["percent_of_core"] = 100 * (metric(cost) - spent) / passed
     return out
 
 
