@@ -238,7 +238,7 @@ COMPRESSED = re.compile(r"^  compressed +(\d+)", re.M)
 
 
 def tape_bytes(agent):
-    """Bytes of the tape if all its segments were compressed, as `steplet tape stat` has it; or None."""
+    """Bytes of the tape if all segments were compressed, by `steplet tape stat`; or None."""
     found = COMPRESSED.search(a.steplet("tape", "stat", f"{agent.state}/tapes")[1])
     return int(found[1]) if found else None
 
