@@ -48,7 +48,7 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
             settings.allowed_unsafe_sysctls = value.split(',').map(str::to_owned).collect();
         }
         // What the stage does when it is there.
-        "image" | "file" | "pace" => {}
+        "image" | "file" | "pace" | "unjudged" => {}
         _ => return Err(format!("the node has no {key:?}")),
     }
     Ok(())
