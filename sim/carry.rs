@@ -127,7 +127,8 @@ impl World {
             Fate::Through(longer) => {
                 let method = rpc.path.rsplit('/').next().unwrap_or_default();
                 let mut out = Out::default();
-                self.runtime.call(caller, method, &rpc.body, longer, &mut out);
+                let wall = self.clock.wall();
+                self.runtime.call(wall, caller, method, &rpc.body, longer, &mut out);
                 self.take(out);
             }
             Fate::Answered(answer) => self.answer_soon(caller, Outcome::Rpc(answer)),

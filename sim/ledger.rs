@@ -2,13 +2,13 @@
 //! and container there ever was.
 
 use crate::clock::At;
-use crate::manifest::{Files, Pod, PodKey};
+use crate::manifest::{Files, Pod, PodKey, Restart};
 use crate::trace::{Cause, Change, ContainerFact, Fact, Moment, SandboxFact, Seen};
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use steplet_api::cri;
 use steplet_core::effect::{Call, DiskOp, Effect, KernelOp, Rpc};
-use steplet_core::event::{DiskReply, Event, Item, Outcome};
+use steplet_core::event::{DiskReply, Event, HelperReply, Item, Outcome};
 use steplet_core::ids::Token;
 
 #[derive(Debug, Default)]
@@ -17,8 +17,11 @@ pub struct Ledger {
     pub wanted: Files,
     /// What the agent has read in this life.
     pub known: Files,
-    /// The agent has read the manifest directory in this life.
+    /// The agent has read all its sources in this life.
     pub informed: bool,
+    files_read: bool,
+    /// The manifest URL, empty when there is none.
+    url: String,
     pub sandboxes: BTreeMap<String, SandboxRecord>,
     pub containers: BTreeMap<String, ContainerRecord>,
     /// Calls that wait for their answer.
@@ -33,6 +36,8 @@ pub struct Ledger {
 pub struct SandboxRecord {
     pub fact: SandboxFact,
     pub ready: bool,
+    /// When the agent asked for its end.
+    pub stop_asked: Option<At>,
     pub removed: bool,
     /// The pause process died by itself.
     pub died: bool,
@@ -159,6 +164,7 @@ impl Ledger {
         self.lives += 1;
         self.known.clear();
         self.informed = false;
+        self.files_read = false;
         self.open.clear();
         // A torn manifest that was never read whole in this life says nothing of its pod.
         let torn: Vec<PodKey> = self.wanted.torn().cloned().collect();
@@ -175,18 +181,34 @@ impl Ledger {
             }
             Event::Done { token, outcome } => {
                 let call = self.open.remove(token);
-                if let (Some(Call::Disk(DiskOp::ReadManifests { .. })), Outcome::Disk(Ok(reply))) =
-                    (call, outcome)
-                {
-                    self.informed = true;
-                    match reply {
-                        DiskReply::Manifests(Some(names)) => self.known.keep(names),
-                        _ => self.known.clear(),
-                    }
+                if self.read_source(call, outcome) {
+                    self.informed =
+                        self.files_read && (self.url.is_empty() || self.known.has(&self.url));
                     self.note_ends();
                 }
             }
+            Event::Boot(boot) => self.url = boot.settings.static_pod_url.clone(),
             _ => {}
+        }
+    }
+
+    /// Whether an answer tells the agent which pods there are.
+    fn read_source(&mut self, call: Option<Call>, outcome: &Outcome) -> bool {
+        match (call, outcome) {
+            (Some(Call::Disk(DiskOp::ReadManifests { .. })), Outcome::Disk(Ok(reply))) => {
+                self.files_read = true;
+                match reply {
+                    DiskReply::Manifests(Some(names)) => self.known.keep(names),
+                    _ => self.known.keep(&[]),
+                }
+                true
+            }
+            (_, Outcome::Helper(Ok(HelperReply::Manifest(manifest)))) => {
+                let text = manifest.content.as_ref().map_or(&b""[..], |content| &content.json);
+                self.known.put(&manifest.name, text);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -195,24 +217,28 @@ impl Ledger {
         if !self.informed {
             return;
         }
+        let running: BTreeSet<String> = (self.containers.values())
+            .filter(|record| record.running())
+            .map(|record| record.fact.uid.clone())
+            .collect();
         let known = &self.known;
-        let over = |key: &PodKey, was: Option<&Pod>| match (known.pod(key), was) {
-            (None, _) => true,
-            (Some(now), Some(was)) => {
-                now.text != was.text && (now.uid.is_none() || was.uid != now.uid)
-            }
-            (Some(_), None) => false,
+        let over = |uid: &str, key: &PodKey, was: Option<&Pod>| {
+            let Some(now) = known.pod(key) else { return true };
+            let Some(was) = was.filter(|was| was.text != now.text) else { return false };
+            // Under a pinned uid an edit changes the pod, unless that has come to its end.
+            let pinned = now.uid.is_some() && now.uid == was.uid;
+            !pinned || (was.restart != Restart::Always && !running.contains(uid))
         };
         for record in self.containers.values_mut().filter(|record| !record.over) {
-            record.over = over(&record.key, record.pod.as_ref());
+            record.over = over(&record.fact.uid, &record.key, record.pod.as_ref());
         }
         for record in self.sandboxes.values_mut().filter(|record| !record.over) {
-            record.over = over(&record.key, record.pod.as_ref());
+            record.over = over(&record.fact.uid, &record.key, record.pod.as_ref());
         }
     }
 
     /// Notes one effect; judges see it before the ledger takes it in.
-    pub fn note_effect(&mut self, effect: &Effect, ask: Option<&Ask>) {
+    pub fn note_effect(&mut self, at: At, effect: &Effect, ask: Option<&Ask>) {
         match effect {
             Effect::Call { token, call } => {
                 self.open.insert(*token, call.clone());
@@ -233,6 +259,12 @@ impl Ledger {
                 let metadata = config.metadata.clone().unwrap_or_default();
                 let key = PodKey { namespace: metadata.namespace, name: metadata.name };
                 (key, (metadata.uid, String::new(), metadata.attempt))
+            }
+            Some(Ask::StopSandbox { sandbox }) => {
+                if let Some(record) = self.sandboxes.get_mut(sandbox) {
+                    record.stop_asked = Some(at);
+                }
+                return;
             }
             _ => return,
         };
@@ -281,6 +313,7 @@ impl Ledger {
         let record = SandboxRecord {
             fact: fact.clone(),
             ready: true,
+            stop_asked: None,
             removed: false,
             died: false,
             key,

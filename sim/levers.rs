@@ -43,6 +43,12 @@ impl World {
 
     /// What the manifest URL serves from now on; None refuses connections.
     pub fn serve_manifest(&mut self, text: Option<Bytes>) {
+        if let Some(text) = &text {
+            let name = self.setup.settings.static_pod_url.clone();
+            let read = (self.disk.manifests.reader)(&name, text).content;
+            let text = read.map_or(text.clone(), |content| content.json);
+            self.change(&Change::ManifestPut { name, text });
+        }
         self.disk.manifests.url = text;
     }
 

@@ -54,9 +54,16 @@ impl ContainerSpec {
 }
 
 impl Pod {
-    /// None for text that is not a pod.
-    pub fn parse(text: &[u8]) -> Option<Pod> {
+    /// None for text that is neither a pod nor a list of pods.
+    pub fn parse(text: &[u8]) -> Option<Vec<Pod>> {
         let value: Value = serde_json::from_slice(text).ok()?;
+        match value.get("items") {
+            Some(items) => items.as_array()?.iter().map(Pod::from_json).collect(),
+            None => Some(vec![Pod::from_json(&value)?]),
+        }
+    }
+
+    fn from_json(value: &Value) -> Option<Pod> {
         let (metadata, spec) = (value.get("metadata")?, value.get("spec")?);
         let text_at = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
         let restart = match text_at(spec, "restartPolicy").as_deref() {
@@ -102,8 +109,8 @@ fn container(value: &Value) -> Option<ContainerSpec> {
 /// The files of a manifest source as somebody has seen them, and the pods that follow.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// By file name: the last text that made sense, and whether the file makes sense now.
-    files: std::collections::BTreeMap<String, (Option<Pod>, bool)>,
+    /// By file name or URL: the pods of the last text that made sense, and whether the text now makes sense.
+    files: std::collections::BTreeMap<String, (Vec<Pod>, bool)>,
 }
 
 impl Files {
@@ -114,7 +121,7 @@ impl Files {
         }
         let entry = self.files.entry(name.to_owned()).or_default();
         match Pod::parse(text) {
-            Some(pod) => *entry = (Some(pod), true),
+            Some(pods) => *entry = (pods, true),
             None => entry.1 = false,
         }
     }
@@ -123,8 +130,13 @@ impl Files {
         self.files.remove(name);
     }
 
+    /// Files that are not named here are gone; a URL is no file.
     pub fn keep(&mut self, names: &[String]) {
-        self.files.retain(|name, _| names.contains(name));
+        self.files.retain(|name, _| names.contains(name) || name.contains("://"));
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
     }
 
     pub fn clear(&mut self) {
@@ -138,16 +150,18 @@ impl Files {
 
     /// Every pod once, by file name.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
-        let all: Vec<&Pod> = self.files.values().filter_map(|(pod, _)| pod.as_ref()).collect();
         let mut seen = std::collections::BTreeSet::new();
-        all.into_iter().filter(move |pod| seen.insert(pod.key.clone()))
+        self.files
+            .values()
+            .flat_map(|(pods, _)| pods)
+            .filter(move |pod| seen.insert(pod.key.clone()))
     }
 
     /// Pods whose file makes no sense at the moment.
     pub fn torn(&self) -> impl Iterator<Item = &PodKey> {
         (self.files.values())
             .filter(|(_, sound)| !sound)
-            .filter_map(|(pod, _)| Some(&pod.as_ref()?.key))
+            .flat_map(|(pods, _)| pods.iter().map(|pod| &pod.key))
     }
 }
 
@@ -166,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_pod_is_read_with_its_defaults() {
-        let pod = Pod::parse(&text("web", "app:v1")).expect("a pod");
+        let pods = Pod::parse(&text("web", "app:v1")).expect("a pod");
+        let pod = &pods[0];
         assert_eq!(pod.key.to_string(), "default/web-edge-1");
         assert_eq!((pod.restart, pod.grace_seconds), (Restart::Always, 30));
         assert_eq!(pod.container("app").map(|c| c.app(0).exit), Some(1));

@@ -204,6 +204,10 @@ impl World {
             }
             Due::Helper { caller, op } => {
                 let outcome = helper::run(&op, &mut self.disk);
+                let refused = matches!(outcome, Outcome::Helper(Err(_)));
+                if refused && matches!(*op, HelperOp::FetchManifest { .. }) {
+                    *self.struck.entry("manifest URL refuses").or_default() += 1;
+                }
                 self.answer(caller, outcome);
             }
             Due::Answer { caller, outcome } => self.answer(caller, outcome),
@@ -258,7 +262,7 @@ impl World {
         }
         if let Seen::Effects(effects) = seen {
             for (effect, ask) in *effects {
-                self.ledger.note_effect(effect, ask.as_ref());
+                self.ledger.note_effect(moment.at, effect, ask.as_ref());
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Judge;
 use crate::ledger::Ledger;
-use crate::trace::{Fact, Moment};
+use crate::trace::{Cause, Fact, Moment};
 
 pub struct Attempts;
 
@@ -24,7 +24,9 @@ impl Judge for Attempts {
             Fact::ContainerCreated(new) => {
                 let others = (ledger.of(&new.uid, &new.name))
                     .filter(|old| old.fact.container != new.container)
-                    .filter(|old| !(old.removed.is_some() && old.over));
+                    .filter(|old| !(old.removed.is_some() && old.over))
+                    // Nothing tells of a container that never ran and that somebody else removed.
+                    .filter(|old| old.started.is_some() || old.removed != Some(Cause::Fault));
                 let highest = others.map(|old| old.fact.attempt).max();
                 (new.name.as_str(), &new.uid, new.attempt, highest)
             }

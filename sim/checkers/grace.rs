@@ -24,6 +24,9 @@ impl Judge for Grace {
     }
 
     fn asked(&mut self, ledger: &Ledger, _: Moment, ask: &Ask, out: &mut Vec<String>) {
+        if let Ask::StopSandbox { sandbox } = ask {
+            return sandbox_stops(ledger, sandbox, out);
+        }
         let Ask::Stop { container, timeout } = ask else { return };
         let Some(record) = ledger.containers.get(container) else { return };
         let again = !self.stopping.insert(container.clone());
@@ -39,6 +42,17 @@ impl Judge for Grace {
         let known = ledger.known.pod(&record.key).is_some_and(|known| known.text == pod.text);
         if known && !record.over && !again && *timeout < grace {
             out.push(format!("{name} gets only {timeout} s, its pod says {grace} s"));
+        }
+    }
+}
+
+/// Whoever is stopping has the time that it was given: to stop the sandbox kills at once.
+fn sandbox_stops(ledger: &Ledger, sandbox: &str, out: &mut Vec<String>) {
+    for call in ledger.open.values() {
+        let Some(Ask::Stop { container, .. }) = Ask::from_call(call) else { continue };
+        let Some(record) = ledger.containers.get(&container) else { continue };
+        if record.fact.sandbox == sandbox && record.running() {
+            out.push(format!("{} is stopping, and its sandbox is stopped", record.name()));
         }
     }
 }

@@ -21,11 +21,15 @@ impl Judge for Healthy {
             Cause::Itself | Cause::Remove | Cause::Fault => return,
         };
         let Some(record) = ledger.containers.get(container) else { return };
-        let sandbox = ledger.sandboxes.get(&record.fact.sandbox);
+        let Some(sandbox) = ledger.sandboxes.get(&record.fact.sandbox) else { return };
+        // Its time may be over.
         if record.pod.as_ref().is_some_and(|pod| pod.text.contains("activeDeadlineSeconds")) {
             return;
         }
-        if !record.disturbed && sandbox.is_some_and(|sandbox| !sandbox.died) {
+        // Asked for before the container was made, and done late by a slow runtime.
+        let late = *cause == Cause::SandboxStop
+            && sandbox.stop_asked.is_some_and(|asked| asked < record.created);
+        if !record.disturbed && !sandbox.died && !late {
             out.push(format!("{} was healthy and was ended by {by}", record.name()));
         }
     }

@@ -29,7 +29,7 @@ pub fn check(world: &World) -> Vec<Violation> {
 fn pod_runs(world: &World, pod: &Pod, out: &mut Vec<String>) -> Option<String> {
     let key = &pod.key;
     let sandboxes: Vec<_> = (world.ledger().sandboxes.values())
-        .filter(|record| record.key == *key && !record.over)
+        .filter(|record| record.key == *key && !(record.over && record.removed))
         .collect();
     let uids: BTreeSet<&str> = sandboxes.iter().map(|record| &*record.fact.uid).collect();
     if let Some(pinned) = &pod.uid
@@ -106,7 +106,8 @@ fn done(record: &ContainerRecord, restart: Restart) -> bool {
 }
 
 fn newest<'a>(world: &'a World, uid: &'a str, name: &'a str) -> Option<&'a ContainerRecord> {
-    let records = world.ledger().of(uid, name).filter(|record| !record.over);
+    let records = world.ledger().of(uid, name);
+    let records = records.filter(|record| !(record.over && record.removed.is_some()));
     records.max_by_key(|record| record.fact.attempt)
 }
 

@@ -42,6 +42,7 @@ kinds! {
     TornManifest = "manifest torn",
     Duplicate = "manifest duplicated",
     WatchLost = "watch lost",
+    UrlRefuses = "manifest URL refuses",
     ClockHour = "clock steps an hour",
     ClockYears = "clock steps years",
     Clock1970 = "boot in 1970",
@@ -67,6 +68,7 @@ enum End {
     ReadOnly,
     Helper,
     Clock,
+    Serve(bytes::Bytes),
     RemoveFile(String),
     Rewrite(String, bytes::Bytes),
     /// The agent should have left by now.
@@ -126,6 +128,7 @@ impl Faults {
             Kind::DiskFull,
             Kind::DiskReadOnly,
             Kind::TornManifest,
+            Kind::UrlRefuses,
             Kind::HelperHangs,
         ];
         let count = |kind: &Kind| {
@@ -230,6 +233,11 @@ impl Faults {
                 self.last(world, 1_000, 300_000, End::RemoveFile(name));
             }
             Kind::WatchLost => world.break_watch(),
+            Kind::UrlRefuses => {
+                let Some(text) = world.disk().manifests.url.clone() else { return false };
+                world.serve_manifest(None);
+                self.last(world, 5_000, 120_000, End::Serve(text));
+            }
             Kind::ClockHour => {
                 let seconds = *self.dice.pick(&[3_600, -3_600, 40, -40, -10_800]);
                 world.step_clock(seconds);
@@ -344,6 +352,12 @@ fn finish(end: End, world: &mut World) {
         End::ReadOnly => world.set_disk_read_only(false),
         End::Helper => world.helper_hangs = (0, Span::ZERO),
         End::Clock => world.set_clock(Wall(EPOCH.0 + world.at().0 as i64)),
+        End::Serve(text) => {
+            // Somebody may have published something newer meanwhile.
+            if world.disk().manifests.url.is_none() {
+                world.serve_manifest(Some(text));
+            }
+        }
         End::RemoveFile(name) => world.remove_manifest(&name),
         // Somebody may have written or removed the file meanwhile.
         End::Rewrite(name, text) => {

@@ -52,13 +52,17 @@ const LOOK: Span = Span::from_secs(60);
 const VIOLATIONS_MOST: usize = 50;
 
 pub fn run(plan: &Plan, witness: Option<Box<dyn Witness>>) -> Verdict {
-    let mut world = World::new(Setup::new(plan.seed));
+    let mut setup = Setup::new(plan.seed);
+    if plan.seed.is_multiple_of(3) {
+        setup.settings.static_pod_url = "http://manifests.example/pods".into();
+    }
+    let mut world = World::new(setup);
     world.watch_by(Box::new(Judges::all()));
     if let Some(witness) = witness {
         world.watch_by(witness);
     }
     let dice = Dice::new(plan.seed);
-    let mut workload = Workload::new(dice.child(10), plan.pods, world.at());
+    let mut workload = Workload::new(dice.child(10), plan.pods, &world);
     let mut faults = Faults::new(dice.child(11), world.at());
     world.start_agent();
     let end = world.at() + plan.span;

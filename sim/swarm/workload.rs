@@ -61,6 +61,8 @@ const KINDS: [Kind; 14] = [
 enum Deed {
     Write(usize),
     Remove(usize),
+    /// The list behind the URL is published.
+    Publish,
     /// Draw something to do, and again later.
     Anything,
 }
@@ -70,22 +72,21 @@ pub struct Workload {
     pods: Vec<Pod>,
     agenda: Agenda<Deed>,
     images: u64,
+    /// The pods that the URL serves; none when there is no URL.
+    served: Vec<Pod>,
 }
 
 impl Workload {
-    /// `pods` manifests, written within the first half minute from `at`.
-    pub fn new(mut dice: Dice, pods: usize, at: At) -> Workload {
+    /// `pods` manifests, written within the first half minute; three more behind the URL, when the node has one.
+    pub fn new(mut dice: Dice, pods: usize, world: &World) -> Workload {
+        let at = world.at();
         let mut agenda = Agenda::default();
-        let make = |i: usize, dice: &mut Dice| Pod {
-            name: format!("pod-{i}"),
-            kind: if i < KINDS.len() { KINDS[i] } else { *dice.pick(&KINDS) },
-            edits: 0,
-            image: dice.below(4),
-            pinned: dice.chance(20),
-            grace: *dice.pick(&[0, 1, 2, 5, 10, 30, 30, 60]),
-            present: false,
-        };
-        let mut pods: Vec<Pod> = (0..pods).map(|i| make(i, &mut dice)).collect();
+        let mut pods: Vec<Pod> = (0..pods)
+            .map(|i| {
+                let kind = KINDS.get(i).copied().unwrap_or_else(|| *dice.pick(&KINDS));
+                pod(format!("pod-{i}"), kind, &mut dice)
+            })
+            .collect();
         // Every seed has another mix in the first ten places.
         for i in (1..pods.len()).rev() {
             pods.swap(i, dice.below(i as u64 + 1) as usize);
@@ -93,8 +94,16 @@ impl Workload {
         for i in 0..pods.len() {
             agenda.plan(at + dice.millis(0, 30_000), Deed::Write(i));
         }
+        let mut served = Vec::new();
+        if !world.setup().settings.static_pod_url.is_empty() {
+            agenda.plan(at + dice.millis(0, 30_000), Deed::Publish);
+            for (name, kind) in [("one", Kind::Steady), ("two", Kind::Pair), ("three", Kind::Job)] {
+                let pod = pod(format!("url-{name}"), kind, &mut dice);
+                served.push(Pod { present: true, pinned: false, ..pod });
+            }
+        }
         agenda.plan(at + Span::from_secs(60), Deed::Anything);
-        Workload { dice, pods, agenda, images: 4 }
+        Workload { dice, pods, agenda, images: 4, served }
     }
 
     pub fn next_at(&self) -> Option<At> {
@@ -106,6 +115,7 @@ impl Workload {
         match self.agenda.pop() {
             Some((_, Deed::Write(i))) => self.write(world, i),
             Some((_, Deed::Remove(i))) => self.remove(world, i),
+            Some((_, Deed::Publish)) => self.publish(world),
             Some((at, Deed::Anything)) => {
                 self.anything(world);
                 self.agenda.plan(at + self.dice.millis(5_000, 90_000), Deed::Anything);
@@ -120,6 +130,7 @@ impl Workload {
             match deed {
                 Deed::Write(i) => self.write(world, i),
                 Deed::Remove(i) => self.remove(world, i),
+                Deed::Publish => self.publish(world),
                 Deed::Anything => {}
             }
         }
@@ -142,6 +153,9 @@ impl Workload {
     }
 
     fn anything(&mut self, world: &mut World) {
+        if !self.served.is_empty() && self.dice.chance(15) {
+            return self.edit_list(world);
+        }
         let i = self.dice.below(self.pods.len() as u64) as usize;
         let at = world.at();
         if !self.pods[i].present {
@@ -183,6 +197,27 @@ impl Workload {
         }
     }
 
+    /// One pod of the list behind the URL is edited, taken off it, or put back.
+    fn edit_list(&mut self, world: &mut World) {
+        let i = self.dice.below(self.served.len() as u64) as usize;
+        let pod = &mut self.served[i];
+        match self.dice.below(3) {
+            0 => pod.present = !pod.present,
+            _ => {
+                self.images += 1;
+                (pod.edits, pod.image) = (pod.edits + 1, self.images);
+            }
+        }
+        self.publish(world);
+    }
+
+    fn publish(&mut self, world: &mut World) {
+        let items: Vec<Value> =
+            self.served.iter().filter(|pod| pod.present).map(manifest).collect();
+        let list = json!({"apiVersion": "v1", "kind": "PodList", "items": items});
+        world.serve_manifest(Some(list.to_string().into()));
+    }
+
     fn change(&mut self, i: usize, image: bool) {
         self.pods[i].edits += 1;
         if image || self.pods[i].pinned {
@@ -205,12 +240,28 @@ impl Workload {
     }
 }
 
+fn pod(name: String, kind: Kind, dice: &mut Dice) -> Pod {
+    Pod {
+        name,
+        kind,
+        edits: 0,
+        image: dice.below(4),
+        pinned: dice.chance(20),
+        grace: *dice.pick(&[0, 1, 2, 5, 10, 30, 30, 60]),
+        present: false,
+    }
+}
+
 fn file(pod: &Pod) -> String {
     format!("{}.json", pod.name)
 }
 
-/// The manifest of a pod.
 fn text(pod: &Pod) -> String {
+    manifest(pod).to_string()
+}
+
+/// The manifest of a pod.
+fn manifest(pod: &Pod) -> Value {
     let app = |words: &str| container("app", pod.image, words);
     let (policy, init, containers) = match pod.kind {
         Kind::Steady | Kind::HostNetwork | Kind::Volumes => {
@@ -257,7 +308,7 @@ fn text(pod: &Pod) -> String {
     if pod.pinned {
         metadata["uid"] = json!(format!("pinned-{}", pod.name));
     }
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).to_string()
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
 fn container(name: &str, image: u64, words: &str) -> Value {

@@ -151,7 +151,7 @@ impl Runtime {
                 answer(())
             }
             Work::ImageFs => answer(self.images.filesystem(wall)),
-            Work::Refused(error) => Err(error),
+            Work::Known(answer) => answer,
         }
     }
 

@@ -31,7 +31,8 @@ impl Bench {
     fn ask(&mut self, method: &str, request: impl Message) -> Caller {
         self.calls += 1;
         let (caller, mut out) = (Caller(self.calls), Out::default());
-        self.runtime.call(caller, method, &request.encode_to_vec(), Span::ZERO, &mut out);
+        let wall = Wall(self.at as i64);
+        self.runtime.call(wall, caller, method, &request.encode_to_vec(), Span::ZERO, &mut out);
         self.take(out);
         caller
     }
