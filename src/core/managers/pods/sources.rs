@@ -39,6 +39,7 @@ pub struct Sources {
     url: Option<Entry>,
     files_read: bool,
     first_read: Option<Mono>,
+    last_read: Mono,
     url_read: bool,
     reading: Option<Token>,
     fetching: bool,
@@ -138,7 +139,11 @@ impl Sources {
     pub(crate) fn on_item(&mut self, cx: &mut Cx<'_>, then: &Ask, item: Item) {
         match (then, item) {
             (Ask::Watch, Item::PathChanged) => {
-                let soon = cx.now.mono + CALM;
+                // The first word is followed at once, a flood of them every so often.
+                let soon = self.last_read + CALM;
+                if soon <= cx.now.mono {
+                    return self.read(cx);
+                }
                 let at = self.timers.entry(Timer::Read).or_insert(soon);
                 *at = soon.min(*at);
             }
@@ -219,6 +224,7 @@ impl Sources {
             self.again = true;
             return;
         }
+        self.last_read = cx.now.mono;
         let path = cx.facts.settings().static_pod_path.clone();
         self.reading = Some(cx.call(Ask::Files, Call::Disk(DiskOp::ReadManifests { path })));
     }
