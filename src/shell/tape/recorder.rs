@@ -7,8 +7,8 @@ use super::frame::{plain_head, put_frame};
 use super::part::{Alphabet, Base, Encoder, done_token, stamp};
 use super::proto::{Check, Frame, Header, OpenCall};
 use super::ring::{Ring, TapeJob};
+use super::taped::core_digest;
 use super::{BUILD, CHECK_STEPS, call_name};
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -126,10 +126,7 @@ impl Recorder {
             frame.effects.push(self.encoder.part(Alphabet::Effect, &bytes));
         }
         if self.step.is_multiple_of(CHECK_STEPS) {
-            frame.check = Some(Check {
-                chain: chain.0.to_vec(),
-                core: Sha256::digest(core.snapshot()).to_vec(),
-            });
+            frame.check = Some(Check { chain: chain.0.to_vec(), core: core_digest(core).to_vec() });
         }
         self.pending = Some(frame);
         self.tend(now, chain, core);

@@ -3,8 +3,8 @@
 use super::BUILD;
 use super::frame::Bad;
 use super::reader::{Follows, Place, Rest, Segment, Step, StepEnded, Tape, TapedEffect};
+use super::taped::core_digest;
 use super::words::Calls;
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -291,7 +291,7 @@ impl Run {
         if check.chain != self.chain.0 {
             return Some(DifferenceKind::Input);
         }
-        let same = check.core == Sha256::digest(self.core.snapshot()).as_slice();
+        let same = check.core == core_digest(&self.core);
         (!same).then_some(DifferenceKind::State)
     }
 
