@@ -31,6 +31,9 @@ const RETRY_AFTER: Span = Span::from_secs(60);
 /// The longest turn of the loop that may go unmentioned.
 const SNAPSHOT_MILLIS_MAX: u128 = 10;
 
+/// A large answer must not take memory for good.
+const BUFFER_BYTES_KEPT: usize = 4 << 10;
+
 pub struct Recorder {
     ring: Ring,
     /// What every header says.
@@ -252,6 +255,7 @@ impl Recorder {
             return Err(error);
         }
         *bytes += self.buffer.len() as u64;
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
         Ok(())
     }
 
