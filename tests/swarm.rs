@@ -4,7 +4,7 @@
 //! swarm -- --nocapture` prints the transcript of one seed.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
@@ -13,11 +13,14 @@ use steplet_sim::swarm::{Plan, Verdict, run};
 use steplet_sim::transcript::Transcript;
 
 const SEEDS: u64 = 200;
+/// Seeds that still break a promise: open points, named in src/ARCHITECTURE.md. A seed that is not listed and breaks
+/// one fails the test, and so does one that is listed and breaks none: the list only shrinks.
+const OPEN: &[u64] = &[];
 /// Set in the processes that this test starts: the one of two that this is.
 const ROLE: &str = "STEPLET_SWARM_ROLE";
 
 #[test]
-fn two_hundred_seeds_break_no_promise_and_repeat_themselves() {
+fn two_hundred_seeds_repeat_themselves_and_break_no_promise_but_open_ones() {
     if let Ok(seed) = std::env::var("STEPLET_SEED") {
         return one_seed(seed.parse().expect("STEPLET_SEED is a number"));
     }
@@ -34,7 +37,8 @@ fn two_hundred_seeds_break_no_promise_and_repeat_themselves() {
         assert!(one.is_some(), "seed {seed} did not end: STEPLET_SEED={seed} shows it");
         assert_eq!(one, two, "seed {seed} went two ways");
     }
-    assert!(one.broken.is_empty(), "{} violations, see above", one.broken.len());
+    let broken: Vec<u64> = one.broken_seeds.iter().copied().collect();
+    assert_eq!(broken, OPEN, "left: seeds that broke a promise; right: those known to, see above");
     let idle: Vec<&String> =
         one.fired.iter().filter(|(_, count)| **count == 0).map(|(kind, _)| kind).collect();
     assert!(idle.is_empty(), "faults that never struck: {idle:?}");
@@ -48,6 +52,7 @@ struct Twin {
     seeds: BTreeMap<u64, String>,
     fired: BTreeMap<String, u64>,
     broken: Vec<String>,
+    broken_seeds: BTreeSet<u64>,
     ended: bool,
 }
 
@@ -76,6 +81,7 @@ fn read(mut child: Child) -> Twin {
                 *twin.fired.entry(kind.to_owned()).or_default() += count;
             }
             (Some("broken"), Some(seed), Some(what)) => {
+                twin.broken_seeds.insert(seed.parse().expect("a number"));
                 twin.broken.push(format!("seed {seed}: {what}"));
             }
             _ => {}

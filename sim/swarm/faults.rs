@@ -270,21 +270,20 @@ impl Faults {
                 world.helper_hangs = (self.dice.between(20, 80), self.dice.millis(30_000, 200_000));
                 self.last(world, 10_000, 60_000, End::Helper);
             }
-            Kind::ContainerCrash | Kind::OomKill => {
-                let Some(id) = on else { return false };
-                match kind {
-                    Kind::OomKill => world.kill_container(&id, 137, "OOMKilled"),
-                    _ => world.kill_container(&id, *self.dice.pick(&[1, 2, 139]), ""),
-                }
+            _ => return on.is_some_and(|id| self.strike(kind, &id, world)),
+        }
+        true
+    }
+
+    /// What befalls a container or a sandbox.
+    fn strike(&mut self, kind: Kind, id: &str, world: &mut World) -> bool {
+        match kind {
+            Kind::OomKill => world.kill_container(id, 137, "OOMKilled"),
+            Kind::ContainerCrash => {
+                world.kill_container(id, *self.dice.pick(&[1, 2, 139]), "");
             }
-            Kind::SandboxDies => {
-                let Some(id) = on else { return false };
-                world.kill_sandbox(&id);
-            }
-            Kind::ContainerTaken => {
-                let Some(id) = on else { return false };
-                world.take_container(&id);
-            }
+            Kind::SandboxDies => world.kill_sandbox(id),
+            Kind::ContainerTaken => world.take_container(id),
             _ => return false,
         }
         true

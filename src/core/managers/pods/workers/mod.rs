@@ -67,6 +67,8 @@ const AFTERMATH: Span = Span::from_secs(2);
 pub struct Workers {
     rng: Rng,
     booted: Mono,
+    /// When the runtime last began to answer.
+    runtime_back: Option<Mono>,
     timers: BTreeSet<(Mono, PodUid)>,
     sources_ready: bool,
     /// Pods that were let go while the runtime still has their dead.
@@ -122,6 +124,7 @@ impl Workers {
             }
             PodNote::Inspected { uid } => self.on_inspected(cx, uid),
             PodNote::RuntimeBack => {
+                self.runtime_back = Some(cx.now.mono);
                 let uids: Vec<PodUid> = cx.facts.workers.workers.keys().cloned().collect();
                 for uid in uids {
                     self.advance(cx, &uid);
@@ -365,7 +368,7 @@ impl Workers {
         // An unknown pod that was not looked at yet may bear the same name (k/k#112814).
         let known = &cx.facts.workers.workers;
         let strangers = cx.facts.pleg.stale().iter().any(|other| !known.contains_key(other));
-        let until = self.booted + NAMESAKES;
+        let until = self.runtime_back.unwrap_or(cx.now.mono) + NAMESAKES;
         if strangers && cx.now.mono < until {
             return self.wake_at(cx, uid, until);
         }
