@@ -393,6 +393,10 @@ impl Workers {
         let now = cx.now;
         let facts = &mut *cx.facts;
         let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
+        // The view may be older than the worker: a source that answers late finds its pod already looked at.
+        if let Some(view) = facts.pleg.view(uid) {
+            worker.crashes.observe(view, now.mono);
+        }
         if deadline_at(worker).is_some_and(|at| at <= now.mono) {
             return self.exceed_deadline(cx, uid);
         }
