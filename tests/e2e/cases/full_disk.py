@@ -30,7 +30,7 @@ def case():
     same("healthz", get("/healthz", port=10248)[0], 200)
     same("the container", [c["ID"] for c in live("hello")], [before["ID"]])
     complaints = [
-        line for line in agent.output().splitlines() if "space" in line.lower() or "ENOSPC" in line
+        line for line in agent.output().splitlines() if "no space left" in line.lower()
     ]
     if not agent.reference:
         true("it says that the disk is full", complaints, agent.last_line())
