@@ -4,7 +4,7 @@ use crate::clock::EPOCH;
 use crate::doors::runtime::Flavour;
 use steplet_core::event::Machine;
 use steplet_core::settings::Settings;
-use steplet_core::time::{Span, Wall};
+use steplet_core::time::Wall;
 
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -49,37 +49,7 @@ fn settings() -> Settings {
         pod_logs_dir: LOGS_DIR.into(),
         container_links_dir: LINKS_DIR.into(),
         static_pod_path: MANIFESTS.into(),
-        static_pod_url: String::new(),
-        static_pod_url_headers: Vec::new(),
-        file_check: Span::from_secs(20),
-        http_check: Span::from_secs(20),
-        sync_frequency: Span::from_secs(60),
-        runtime_request_timeout: Span::from_secs(120),
-        max_pods: 110,
-        pod_pids_limit: -1,
-        cluster_dns: Vec::new(),
-        cluster_domain: String::new(),
-        resolv_conf: "/etc/resolv.conf".into(),
-        cgroup_root: String::new(),
-        cgroups_per_qos: true,
-        enforce_pods: true,
-        reserved_cpu_milli: 0,
-        reserved_memory_bytes: 0,
-        reserved_pids: 0,
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        seccomp_default: false,
-        single_process_oom_kill: false,
-        serialize_image_pulls: true,
-        max_parallel_image_pulls: 0,
-        registry_qps: 5,
-        registry_burst: 10,
-        crash_loop_max: Span::from_secs(300),
-        allowed_unsafe_sysctls: Vec::new(),
-        debugging_handlers: true,
-        serve_everybody: false,
-        stop_pods_on_exit: false,
-        configz: "{}".into(),
+        ..Settings::default()
     }
 }
 

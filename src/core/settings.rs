@@ -64,6 +64,51 @@ pub struct Settings {
     pub configz: Bytes,
 }
 
+/// Kubelet's defaults (pkg/kubelet/apis/config/v1beta1/defaults.go, v1.36) on a node that has no name and no manifests.
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            node_name: String::new(),
+            hostname: String::new(),
+            root_dir: "/var/lib/kubelet".into(),
+            pod_logs_dir: "/var/log/pods".into(),
+            container_links_dir: "/var/log/containers".into(),
+            static_pod_path: String::new(),
+            static_pod_url: String::new(),
+            static_pod_url_headers: Vec::new(),
+            file_check: Span::from_secs(20),
+            http_check: Span::from_secs(20),
+            sync_frequency: Span::from_secs(60),
+            runtime_request_timeout: Span::from_secs(120),
+            max_pods: 110,
+            pod_pids_limit: -1,
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            cgroup_root: String::new(),
+            cgroups_per_qos: true,
+            enforce_pods: true,
+            reserved_cpu_milli: 0,
+            reserved_memory_bytes: 0,
+            reserved_pids: 0,
+            cpu_cfs_quota: true,
+            cpu_cfs_period_us: 100_000,
+            seccomp_default: false,
+            single_process_oom_kill: false,
+            serialize_image_pulls: true,
+            max_parallel_image_pulls: 0,
+            registry_qps: 5,
+            registry_burst: 10,
+            crash_loop_max: Span::from_secs(300),
+            allowed_unsafe_sysctls: Vec::new(),
+            debugging_handlers: true,
+            serve_everybody: false,
+            stop_pods_on_exit: false,
+            configz: Bytes::from_static(b"{}"),
+        }
+    }
+}
+
 impl Settings {
     pub fn pod_dir(&self, uid: &crate::ids::PodUid) -> String {
         alloc::format!("{}/pods/{uid}", self.root_dir)
