@@ -13,9 +13,7 @@ use h2::client::{Builder, SendRequest};
 use http::Request;
 use steplet_wire::http_server::{Event, HttpServer, Length, Protocol, Version};
 
-#[allow(dead_code)] // each test file uses its part
-mod wire_memory;
-use wire_memory::{PeerSide, Rng, Wires};
+use crate::memory::{PeerSide, Rng, Wires};
 
 const BODY_MAX: u64 = 1000;
 

@@ -1,8 +1,6 @@
 //! Tapes of the simulated world: whole nodes with pods and faults, their cost, and how fast they replay.
 
-#[allow(dead_code)] // shared with other tests
-mod tape_stream;
-
+use crate::stream::Dir;
 use std::path::PathBuf;
 use std::time::Instant;
 use steplet::shell::tape::reader::Tape;
@@ -16,7 +14,6 @@ use steplet_sim::setup::Setup;
 use steplet_sim::swarm::{Plan, run};
 use steplet_sim::trace::{Moment, Seen, Violation, Witness};
 use steplet_sim::world::World;
-use tape_stream::Dir;
 
 const SAME: &str = "a core beside the world's does the same";
 

@@ -1,8 +1,6 @@
 //! What a crash leaves behind, and what the next start makes of it.
 
-mod shell_world;
-
-use shell_world::Scratch;
+use crate::world::Scratch;
 use std::path::Path;
 use std::process::Command;
 use steplet::shell::crash;
@@ -19,7 +17,7 @@ fn crashes_on_demand() {
 
 fn crash_in(dir: &Path) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["crashes_on_demand", "--exact", "--nocapture"])
+        .args(["crash::crashes_on_demand", "--exact", "--nocapture"])
         .env("STEPLET_CRASH_IN", dir)
         .output()
         .unwrap();
@@ -41,7 +39,7 @@ fn the_third_crash_of_a_manifest_sets_it_aside() {
     assert_eq!(crash::set_aside(&dir), want);
     let record = std::fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
     let record = std::fs::read_to_string(record).unwrap();
-    for part in ["bad.yaml", "this manifest is too much", "shell_crash.rs", "boot-1"] {
+    for part in ["bad.yaml", "this manifest is too much", "tests/shell/crash.rs", "boot-1"] {
         assert!(record.contains(part), "{part} is not in {record}");
     }
 }
@@ -49,7 +47,7 @@ fn the_third_crash_of_a_manifest_sets_it_aside() {
 #[test]
 fn a_crash_that_cannot_be_recorded_is_still_told() {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["crashes_on_demand", "--exact", "--nocapture"])
+        .args(["crash::crashes_on_demand", "--exact", "--nocapture"])
         .env("STEPLET_CRASH_IN", "/proc/nowhere")
         .output()
         .unwrap();

@@ -6,9 +6,7 @@ use prost::Message;
 use steplet_api::cri;
 use steplet_wire::canon::{self, CONTAINERS, POD_SANDBOXES, Shape};
 
-#[allow(dead_code)] // each test file uses its part
-mod wire_memory;
-use wire_memory::Rng;
+use crate::memory::Rng;
 
 fn map(of: &str, n: usize) -> BTreeMap<String, String> {
     (0..n).map(|i| (format!("{of}-key-{i}"), format!("{of}-value-{i}"))).collect()

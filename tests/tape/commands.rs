@@ -1,13 +1,10 @@
 //! The commands that read tapes, as a user calls them.
 
-#[allow(dead_code)] // shared with other tests
-mod tape_stream;
-
+use crate::stream::{Dir, Stream};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use steplet::shell::tape::json::hex;
-use tape_stream::{Dir, Stream};
 
 struct Said {
     status: i32,

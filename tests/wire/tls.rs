@@ -14,9 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVer
 use steplet_wire::http_server::{Event, HttpServer, Protocol};
 use steplet_wire::tls::{Broken, Client, TlsError, TlsServer, TlsSession, TlsSettings};
 
-#[allow(dead_code)] // each test file uses its part
-mod wire_memory;
-use wire_memory::Rng;
+use crate::memory::Rng;
 
 const NOW: u64 = 1_800_000_000;
 

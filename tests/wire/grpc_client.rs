@@ -14,9 +14,7 @@ use http::{HeaderMap, Request, Response};
 use steplet_wire::grpc_client::{Event, GrpcClient};
 use steplet_wire::grpc_status::Code;
 
-#[allow(dead_code)] // each test file uses its part
-mod wire_memory;
-use wire_memory::{PeerSide, Rng, Wires};
+use crate::memory::{PeerSide, Rng, Wires};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 

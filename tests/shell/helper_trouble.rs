@@ -1,8 +1,6 @@
 //! The helper pool when its jobs hang, its processes die, and nothing is to be done.
 
-mod shell_world;
-
-use shell_world::{World, fault, fetch, serve};
+use crate::world::{World, fault, fetch, serve};
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,23 +8,17 @@ use steplet_core::effect::{Call, HelperOp};
 use steplet_core::event::{Event, FaultKind};
 use steplet_core::ids::Token;
 
-/// The helper processes that this process has started and that have not ended.
+/// The helper processes that this thread, and so this test, has started and that have not ended.
 fn helpers() -> Vec<i32> {
-    let own = std::process::id().to_string();
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // pid (name) state parent
-        let Some((head, tail)) = stat.rsplit_once(')') else { continue };
-        let fields: Vec<_> = tail.split_whitespace().collect();
-        if fields.get(1) == Some(&&*own) && head.contains("(steplet-helper") {
-            found.push(entry.file_name().to_str().unwrap().parse().unwrap());
-        }
-    }
-    found
+    let children = fs::read_to_string("/proc/thread-self/children").unwrap();
+    let children = children.split_whitespace().map(|pid| pid.parse::<i32>().unwrap());
+    children.filter(|pid| name(*pid).starts_with("steplet-helper")).collect()
 }
 
-/// One test, since it counts the helpers of the whole test program.
+fn name(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
+}
+
 #[test]
 fn hung_killed_and_idle_helpers() {
     let url = serve(|_| String::new());

@@ -1,11 +1,8 @@
 //! The listeners on the real loop, with a core of a few lines behind them: honest clients, slow ones, hostile ones.
 
-mod shell_visitors;
-mod shell_world;
-
+use crate::visitors::{body, get, get_all, plain, tls};
+use crate::world::{Scratch, World};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use shell_visitors::{body, get, get_all, plain, tls};
-use shell_world::{Scratch, World};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -455,7 +452,7 @@ impl Server {
             Server::serve(spare);
         }
         let mut process = Command::new(std::env::current_exe().expect("it runs"))
-            .args([test, "--exact", "--nocapture"])
+            .args([&format!("listen::{test}"), "--exact", "--nocapture"])
             .env("STEPLET_TEST_SERVER", test)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,10 +1,7 @@
 //! A made-up run for the tests of the tape: a core, a clock, and a world that answers each call somehow.
 
-#[path = "../../src/shell/scratch.rs"]
-mod scratch;
-
+use crate::scratch::Scratch;
 use bytes::Bytes;
-use scratch::Scratch;
 use std::collections::VecDeque;
 use std::path::Path;
 use steplet::shell::tape::{Recorder, TapeJob, Taped};

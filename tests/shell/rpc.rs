@@ -1,13 +1,11 @@
 //! The runtime's door against a runtime on a unix socket: answers, ends, deadlines, restarts, full
 //! sockets.
 
-mod shell_world;
-
+use crate::world::World;
+use crate::world::runtime::{Answer, Runtime};
 use bytes::Bytes;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use prost::Message;
-use shell_world::World;
-use shell_world::runtime::{Answer, Runtime};
 use std::io::Read;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! Manifests on disk: what a watch notices, what a reading says.
 
-mod shell_world;
-
-use shell_world::World;
+use crate::world::World;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;

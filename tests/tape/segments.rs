@@ -1,8 +1,6 @@
 //! What the recorder writes is what the reader gives back: through rotation, compression, cuts and damage.
 
-#[allow(dead_code)] // shared with other tests
-mod tape_stream;
-
+use crate::stream::{Dir, Stream, boot};
 use std::fs;
 use std::path::Path;
 use steplet::shell::tape::reader::{Segment, Step, Tape};
@@ -13,7 +11,6 @@ use steplet_core::chain::encode_event;
 use steplet_core::effect::{Call, HelperOp};
 use steplet_core::rng::Rng;
 use steplet_core::time::Span;
-use tape_stream::{Dir, Stream, boot};
 
 const SMALL: u64 = 1 << 20;
 

@@ -1,12 +1,9 @@
 //! The doors on a real `mio::Poll`, without a core: tests say the effects and see the events.
-#![allow(dead_code)] // each test file uses its part
 
 pub mod runtime;
-#[path = "../../src/shell/scratch.rs"]
-mod scratch;
 
+pub use crate::scratch::Scratch;
 use mio::{Events, Poll};
-pub use scratch::Scratch;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -16,7 +13,7 @@ use steplet::shell::clock;
 use steplet::shell::doors::{Doors, Outside};
 use steplet::shell::vault::Vault;
 use steplet_core::effect::{Call, Effect, HelperOp};
-use steplet_core::event::{Event, Fault, Item, Outcome};
+use steplet_core::event::{Event, Fault, Outcome};
 use steplet_core::ids::Token;
 
 pub const SOON: Duration = Duration::from_secs(20);
@@ -99,13 +96,6 @@ impl World {
         match self.event() {
             Event::Done { token: done, outcome } if done == token => outcome,
             other => panic!("not the end of {token:?}: {other:?}"),
-        }
-    }
-
-    pub fn item(&mut self, token: Token) -> Item {
-        match self.event() {
-            Event::Item { token: of, item } if of == token => item,
-            other => panic!("not an item of {token:?}: {other:?}"),
         }
     }
 

@@ -1,8 +1,6 @@
 //! The helper pool with real processes: what it does.
 
-mod shell_world;
-
-use shell_world::{World, fault, fetch, serve};
+use crate::world::{World, fault, fetch, serve};
 use std::fs;
 use steplet_core::effect::{
     Call, ContainerFiles, DiskOp, HelperOp, HostPathKind, PodSetup, SubPath, VolumeKind,

@@ -1,5 +1,4 @@
 //! Clients of the listeners, which read and write as slowly as they like: each runs on a thread of its own.
-#![allow(dead_code)] // each test file uses its part
 
 use bytes::Bytes;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

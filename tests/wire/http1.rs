@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use steplet_wire::http_server::{Event, HttpServer, Length, Protocol};
 
-#[allow(dead_code)] // each test file uses its part
-mod wire_memory;
-use wire_memory::Rng;
+use crate::memory::Rng;
 
 const BODY_MAX: u64 = 1000;
 

@@ -1,14 +1,12 @@
 //! The whole program as a process, against a runtime that has nothing: signals, locks, limits,
 //! idleness.
 
-mod shell_world;
-
+use crate::world::runtime::{Answer, Runtime};
+use crate::world::{SOON, Scratch};
 use bytes::Bytes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prost::Message;
-use shell_world::runtime::{Answer, Runtime};
-use shell_world::{SOON, Scratch};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};

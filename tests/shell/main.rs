@@ -1,0 +1,13 @@
+//! The shell on a real `mio::Poll`, against fakes on real sockets and files, and the whole program as a process.
+
+mod crash;
+mod disk;
+mod helper;
+mod helper_trouble;
+mod listen;
+mod process;
+mod rpc;
+#[path = "../../src/shell/scratch.rs"]
+mod scratch;
+mod visitors;
+mod world;
