@@ -57,6 +57,13 @@ impl Facts {
         self.boot.machine()
     }
 
+    /// When pods were last worked on, as upstream's syncLoop would: not while the runtime is down, nor when the last
+    /// relist is too old (runtimeErrors in pkg/kubelet/runtime.go). None before that was possible at all.
+    pub fn last_sync(&self, now: Mono) -> Option<Mono> {
+        let pleg = self.pleg.last_good()? + PLEG_UNHEALTHY_AFTER;
+        Some(self.runtime_status.well_until(now)?.min(pleg))
+    }
+
     /// Why the node is not ready, in upstream's words (contract 4.4); None when it is.
     pub fn node_problem(&self, now: Mono) -> Option<String> {
         if let Some(problem) = self.runtime_status.problem(now) {

@@ -41,6 +41,8 @@ pub struct RuntimeStatusFacts {
     network_problem: Option<String>,
     recursive_read_only: bool,
     last_good: Option<Mono>,
+    /// The last answer that it is ready.
+    last_ready: Option<Mono>,
     last_error: Option<String>,
 }
 
@@ -61,6 +63,15 @@ impl RuntimeStatusFacts {
             Some(at) if now.since(at) > RUNTIME_DOWN_AFTER => Some("container runtime is down"),
             Some(_) => self.runtime_problem.as_deref(),
         }
+    }
+
+    /// Until when there was no `problem`: now, while there is none; None before the first good answer.
+    pub fn well_until(&self, now: Mono) -> Option<Mono> {
+        let counts = match self.runtime_problem {
+            None => RUNTIME_DOWN_AFTER,
+            Some(_) => Span::ZERO,
+        };
+        self.last_ready.map(|at| now.min(at + counts))
     }
 
     pub fn network_problem(&self) -> Option<&str> {
@@ -129,6 +140,9 @@ impl RuntimeStatus {
                     let status = status.status.unwrap_or_default();
                     facts.runtime_problem = problem(&status, "RuntimeReady");
                     facts.network_problem = problem(&status, "NetworkReady");
+                    if facts.runtime_problem.is_none() {
+                        facts.last_ready = Some(now);
+                    }
                     None
                 }
                 // It may come back as another version.
