@@ -1,4 +1,4 @@
-//! The attempt number is the only order of containers that no clock can break (B01, B02, B03).
+//! The attempt number is the only order of containers that no clock can break (k/k#134153, k/k#83050, k/k#127948).
 
 use super::Judge;
 use crate::ledger::Ledger;

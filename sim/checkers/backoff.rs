@@ -1,5 +1,5 @@
 //! A program that keeps failing is restarted ever more slowly: at once, then after 10 s, 20 s, ... 300 s
-//! (contract 5.5, B41). The time is the world's own, so a clock step cannot fool the judge.
+//! (k/k#57291). The time is the world's own, so a clock step cannot fool the judge.
 
 use super::Judge;
 use crate::clock::At;

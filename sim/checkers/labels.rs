@@ -1,4 +1,4 @@
-//! What other tools, and the agent's own next life, recognise a container by (contract 6.2, 6.3).
+//! What other tools, and the agent's own next life, recognise a container by (pkg/kubelet/kuberuntime/labels.go).
 
 use super::Judge;
 use crate::ledger::{Ask, CONTAINER_NAME, Ledger, POD_NAME, POD_NAMESPACE, POD_UID};

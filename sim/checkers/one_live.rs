@@ -1,4 +1,4 @@
-//! Two live containers of one name fight for ports, files and locks (B16, B23).
+//! Two live containers of one name fight for ports, files and locks (k/k#112814, k/k#123087).
 
 use super::Judge;
 use crate::ledger::Ledger;

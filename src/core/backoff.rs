@@ -1,4 +1,4 @@
-//! Back-off in integers on the monotonic clock: clock steps change nothing (B41).
+//! Back-off in integers on the monotonic clock: clock steps change nothing.
 
 use crate::time::{Mono, Span};
 use serde::{Deserialize, Serialize};

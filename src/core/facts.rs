@@ -64,7 +64,7 @@ impl Facts {
         Some(self.runtime_status.well_until(now)?.min(pleg))
     }
 
-    /// Why the node is not ready, in upstream's words (contract 4.4); None when it is.
+    /// Why the node is not ready, in upstream's words (pkg/kubelet/runtime.go); None when it is.
     pub fn node_problem(&self, now: Mono) -> Option<String> {
         if let Some(problem) = self.runtime_status.problem(now) {
             return Some(problem.into());

@@ -114,7 +114,7 @@ impl Settings {
         alloc::format!("{}/pods/{uid}", self.root_dir)
     }
 
-    /// `<podLogsDir>/<namespace>_<name>_<uid>` (contract: sandbox log_directory).
+    /// `<podLogsDir>/<namespace>_<name>_<uid>` (`log_directory` of the CRI).
     pub fn log_dir(&self, namespace: &str, name: &str, uid: &crate::ids::PodUid) -> String {
         alloc::format!("{}/{namespace}_{name}_{uid}", self.pod_logs_dir)
     }

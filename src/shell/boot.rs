@@ -243,8 +243,8 @@ fn thermal_throttle() -> Vec<String> {
     (0..cpus()).map(path).filter(|path| Path::new(path).is_dir()).collect()
 }
 
-/// The addresses of the interfaces with a default route, IPv4 first (contract 4.2); none on a
-/// machine without a network.
+/// The addresses of the interfaces with a default route, IPv4 first, as upstream chooses
+/// the node's (pkg/kubelet/nodestatus/setters.go); none on a machine without a network.
 fn host_ips() -> Vec<String> {
     let v4 = default_interface(route().unwrap_or_default());
     let v6 = default_interface_v6(&read("/proc/net/ipv6_route"));

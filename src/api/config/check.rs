@@ -405,7 +405,7 @@ mod tests {
         assert!(table.lines().count() > 200);
     }
 
-    /// B68: the text says which field, what is wrong and that quotes would do.
+    /// kubespray#11111: the text says which field, what is wrong and that quotes would do.
     #[test]
     fn a_bare_number_for_a_quantity() {
         let json = r#"{"apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -338,7 +338,7 @@ mod tests {
         assert!(cases.as_array().unwrap().len() > 40);
     }
 
-    /// B68: file, line, key, and what to write instead.
+    /// kubespray#11111: file, line, key, and what to write instead.
     #[test]
     fn bare_numbers() {
         let check = |fields: &str, want: &[&str]| {
@@ -367,7 +367,7 @@ mod tests {
         assert!(with_file("systemReserved: {cpu: \"1\", pid: \"1000\"}").is_ok());
     }
 
-    /// B70: as the reference, such a file starts; what was ignored is said, all at once.
+    /// k/k#83204: as the reference, such a file starts; what was ignored is said, all at once.
     #[test]
     fn unknown_and_doubled_keys() {
         let fields = "MaxPods: 20\nreservedCpus: 0-4\nmaxPods: 30\nmaxPods: 40\n";

@@ -15,7 +15,7 @@ pub const DEFAULT: Buckets = &[
     10_000_000,
 ];
 
-/// 5 ms, each 2.5 times the last, 14 of them (contract 3.1, runtime operations).
+/// 5 ms, each 2.5 times the last, 14 of them (runtime operations in pkg/kubelet/metrics/metrics.go).
 pub const RUNTIME: Buckets = &[
     5_000,
     12_500,

@@ -1,7 +1,7 @@
 //! The cgroup filesystems: one tree on version 2, one for each group of controllers on version 1.
 //!
-//! Upstream: pkg/kubelet/cm/cgroup_manager_linux.go (v1.36) with the cgroupfs driver; contract
-//! section 7. A hybrid machine counts as version 1: nothing is set in its unified tree, but runc
+//! Upstream: pkg/kubelet/cm/cgroup_manager_linux.go (v1.36) with the cgroupfs driver.
+//! A hybrid machine counts as version 1: nothing is set in its unified tree, but runc
 //! leaves cgroups there, which are removed with the others.
 
 use super::fault;

@@ -19,7 +19,8 @@ use steplet_wire::canon::{self, Shape};
 use steplet_wire::grpc_client::{Event, GrpcClient};
 use steplet_wire::grpc_status::{Code, GrpcStatus};
 
-/// Between two attempts to connect; doubles from the first to the second (contract 6.1).
+/// Between two attempts to connect; doubles from the first to the second
+/// (staging/src/k8s.io/cri-client/pkg/remote_runtime.go).
 const BACK_OFF: Span = Span::from_millis(100);
 const BACK_OFF_MAX: Span = Span::from_secs(3);
 /// Calls under way on one connection; a runtime that answers none must not fill the memory.

@@ -207,7 +207,7 @@ fn lines() {
     assert_eq!(document.lines.source("kind"), None);
 }
 
-/// B72: the file modes that YAML 1.2 parsers misread.
+/// k/k#33475, ktmpl#22: the file modes that YAML 1.2 parsers misread.
 #[test]
 fn file_modes() {
     for (mode, want) in [
@@ -225,7 +225,7 @@ fn file_modes() {
     }
 }
 
-/// B73: amounts reach the reader of quantities as they were written, or as the same number.
+/// k/k#79950: amounts reach the reader of quantities as they were written, or as the same number.
 #[test]
 fn amounts() {
     for (amount, want) in [
@@ -246,7 +246,7 @@ fn amounts() {
     }
 }
 
-/// B14: what a writer leaves behind for a moment is an error or lacks its end, at every cut.
+/// bottlerocket#1396: what a writer leaves behind for a moment is an error or lacks its end, at every cut.
 #[test]
 fn half_written_manifests() {
     let whole =

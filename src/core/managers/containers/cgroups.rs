@@ -1,7 +1,7 @@
 //! The cgroups that belong to the node agent: the root of all pods, the classes of service below
 //! it, one for each pod. Those of containers are made by the runtime below the pod's.
 //!
-//! Upstream: pkg/kubelet/cm (cgroupfs driver), v1.36; contract.md 7. Only files of controllers that
+//! Upstream: pkg/kubelet/cm (cgroupfs driver), v1.36. Only files of controllers that
 //! the machine has are named. On version 2 the weight is the linear image of the shares, as
 //! upstream keeps it for its own cgroups; runtimes use another curve for theirs.
 

@@ -1,7 +1,7 @@
 //! The whole of a container as the runtime is told, and the files that must be there first.
 //!
 //! Upstream: generateContainerConfig in pkg/kubelet/kuberuntime and GenerateRunContainerOptions in
-//! pkg/kubelet, v1.36; contract.md 6.3.
+//! pkg/kubelet, v1.36.
 
 use crate::effect::ContainerFiles;
 use crate::event::Machine;

@@ -1,6 +1,6 @@
 //! The resolver configuration of a pod.
 //!
-//! Upstream: pkg/kubelet/network/dns, v1.36; contract.md 5.9. Two differences, both on purpose:
+//! Upstream: pkg/kubelet/network/dns, v1.36. Two differences, both on purpose:
 //! doubles are folded before anything is cut, so that they do not fill the few slots (k/k#82756),
 //! and options keep the order in which they were named, where upstream's order is random.
 

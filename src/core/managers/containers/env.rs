@@ -1,7 +1,7 @@
 //! The environment of a container, and what is expanded from it.
 //!
 //! Upstream: pkg/kubelet/kubelet_pods.go, pkg/fieldpath, pkg/api/v1/resource and
-//! third_party/forked/golang/expansion, v1.36; contract.md 5.10, 11.18. Static pods may not name
+//! third_party/forked/golang/expansion, v1.36. Static pods may not name
 //! ConfigMaps and Secrets, and there are no services without the API: such a variable is an error
 //! with upstream's text for a node that has no API server. Variables are kept sorted by name.
 

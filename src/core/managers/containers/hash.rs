@@ -1,6 +1,6 @@
 //! The hash that tells whether a running container still is what its pod asks for.
 //!
-//! Upstream: pkg/kubelet/container HashContainer, v1.36; contract.md 6.3. The recipe must match to
+//! Upstream: pkg/kubelet/container HashContainer, v1.36. The recipe must match to
 //! the bit: a node that changes from the reference kubelet to this one, or back, would restart
 //! every container otherwise. It covers the name and the image only.
 

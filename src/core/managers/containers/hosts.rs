@@ -1,6 +1,6 @@
 //! How a pod is called, and the hosts file that says so.
 //!
-//! Upstream: pkg/kubelet/kubelet_pods.go, v1.36; contract.md 5.9. A name that is cut must not end
+//! Upstream: pkg/kubelet/kubelet_pods.go, v1.36. A name that is cut must not end
 //! in `-` or `.` (k/k#36951).
 
 use crate::event::Machine;

@@ -1,8 +1,8 @@
 //! Names of images: what is added when something is left out, what is wrong with a bad one, and as
 //! whom an image runs.
 //!
-//! Upstream: pkg/kubelet/images (default tag) and the error texts of distribution/reference, v1.36;
-//! contract.md 5.5. The grammar is that of `steplet_api::image`.
+//! Upstream: pkg/kubelet/images (default tag) and the error texts of distribution/reference, v1.36.
+//! The grammar is that of `steplet_api::image`.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -17,8 +17,8 @@ const DEFAULT_TAG: &str = "latest";
 const NAME_BYTES_MAX: usize = 255;
 
 /// The image as it is asked for from the runtime: with the tag `latest` when it has neither tag nor
-/// digest. What a short name means is the runtime's affair. The error is the message of a container that waits because of
-/// InvalidImageName.
+/// digest. What a short name means is the runtime's affair. The error is the message of a container that waits
+/// because of InvalidImageName.
 pub fn with_default_tag(image: &str) -> Result<Cow<'_, str>, String> {
     let Some(reference) = ImageReference::parse(image) else {
         return Err(format!(

@@ -1,7 +1,7 @@
 //! What the runtime is told of a pod's sandbox and containers: pure functions of the pod, the
 //! settings and the machine. Nothing here has state, and nothing talks to the world.
 //!
-//! Upstream: pkg/kubelet/kuberuntime, v1.36; contract.md 5.9, 5.10, 6.2 to 6.5 and 7.
+//! Upstream: pkg/kubelet/kuberuntime, v1.36; the files here name their sources.
 
 pub mod cgroups;
 pub mod config;

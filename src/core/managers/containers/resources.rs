@@ -1,7 +1,7 @@
 //! CPU, memory and huge pages of a container and of a sandbox, as the runtime is told.
 //!
 //! Upstream: pkg/kubelet/kuberuntime/kuberuntime_container_linux.go,
-//! pkg/kubelet/cm/helpers_linux.go and pkg/kubelet/qos/policy.go, v1.36; contract.md 6.5. Without
+//! pkg/kubelet/cm/helpers_linux.go and pkg/kubelet/qos/policy.go, v1.36. Without
 //! memory QoS, exclusive CPUs and swap: those are not supported yet, so every container is kept out
 //! of swap.
 

@@ -1,6 +1,6 @@
 //! The sandbox of a pod as the runtime is told: names, network, resolver, cgroup, namespaces.
 //!
-//! Upstream: generatePodSandboxConfig in pkg/kubelet/kuberuntime, v1.36; contract.md 6.2.
+//! Upstream: generatePodSandboxConfig in pkg/kubelet/kuberuntime, v1.36.
 
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;

@@ -1,7 +1,7 @@
 //! As whom a container runs and what the kernel lets it do.
 //!
-//! Upstream: pkg/securitycontext, pkg/kubelet/kuberuntime/security_context*.go, v1.36;
-//! contract.md 6.4. Settings of the container go before those of the pod. User namespaces are not
+//! Upstream: pkg/securitycontext, pkg/kubelet/kuberuntime/security_context*.go, v1.36.
+//! Settings of the container go before those of the pod. User namespaces are not
 //! supported yet: a pod that wants one is refused.
 
 use crate::event::Machine;

@@ -1,7 +1,7 @@
 //! The directories and volumes of a pod, and what containers mount of them.
 //!
-//! Upstream: pkg/volume/emptydir, pkg/volume/hostpath and makeMounts in pkg/kubelet, v1.36;
-//! contract.md 6.3, 8.5, 10. Of volumes only emptyDir and hostPath are supported yet; a pod that
+//! Upstream: pkg/volume/emptydir, pkg/volume/hostpath and makeMounts in pkg/kubelet, v1.36.
+//! Of volumes only emptyDir and hostPath are supported yet; a pod that
 //! mounts another kind waits, with an error that names the volume.
 
 use crate::effect::{HostPathKind, PodSetup, SubPath, VolumeKind, VolumeSetup};

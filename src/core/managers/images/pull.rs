@@ -1,6 +1,6 @@
 //! Makes sure that the image of a container is present, by its pull policy.
 //!
-//! Upstream: pkg/kubelet/images/image_manager.go, puller.go (v1.36); contract.md 5.5, 6.6.
+//! Upstream: pkg/kubelet/images/image_manager.go, puller.go (v1.36).
 //! Owns: who waits for which image, the pulls under way, the back-off of images that failed.
 //! Publishes: `facts.pulls`: pulls under way, for the live table.
 //! Hears: ImageNote Wanted, Unwanted. Says: ImageNote::Ready, Said. Asks: ImageStatus, PullImage.

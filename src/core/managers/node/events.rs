@@ -1,6 +1,6 @@
 //! Kubernetes events: kept in a bounded ring and logged. There is no API server to send them to yet.
 //!
-//! Upstream: client-go tools/record (v1.36); contract.md section 9.
+//! Upstream: client-go tools/record (v1.36), reasons of pkg/kubelet/events/event.go.
 //! Owns: the ring. Publishes: `facts.events`. Hears: Said. Says: -. Asks: -.
 //! Never: grows; repeats of one event only raise its count.
 

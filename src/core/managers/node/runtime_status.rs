@@ -1,6 +1,6 @@
 //! The runtime's health: its version once it answers, its conditions every five seconds.
 //!
-//! Upstream: updateRuntimeUp in pkg/kubelet/kubelet.go (v1.36); contract.md 4.4, 4.5, 6.1.
+//! Upstream: updateRuntimeUp in pkg/kubelet/kubelet.go (v1.36).
 //! Owns: the last answers. Publishes: `facts.runtime_status`.
 //! Hears: Booted. Says: Said (the runtime is gone, is back). Asks: Version, Status.
 //! Never: asks again before the last call was answered.

@@ -1,6 +1,6 @@
 //! Admission: may this pod run here? A pure vote over facts; the first no is the answer.
 //!
-//! Upstream: pkg/kubelet/lifecycle/predicate.go, sysctl/allowlist.go (v1.36); contract.md 5.2.
+//! Upstream: pkg/kubelet/lifecycle/predicate.go, sysctl/allowlist.go (v1.36).
 //! Preemption comes with pods that are not static: among static pods, which are all critical, there is nobody to
 //! preempt, so a node that is full says no.
 

@@ -1,8 +1,8 @@
 //! Takes away what is no longer needed: dead containers beyond the last of each name, old sandboxes, and every trace
 //! of pods that are gone.
 //!
-//! Upstream: pkg/kubelet/kuberuntime/kuberuntime_gc.go, kubelet_pods.go HandlePodCleanups (v1.36); contract.md 5.11,
-//! 8.2. Upstream lists directories and cgroups every two seconds; here a pod that ends is cleaned up by its worker,
+//! Upstream: pkg/kubelet/kuberuntime/kuberuntime_gc.go, kubelet_pods.go HandlePodCleanups (v1.36).
+//! Upstream lists directories and cgroups every two seconds; here a pod that ends is cleaned up by its worker,
 //! and the sweep of leftovers (of a crash, of another life) runs once a minute.
 //! Owns: removals under way. Publishes: -. Hears: Inspected, Forgotten, SourcesReady. Says: RuntimeNote.
 //! Asks: RemoveContainer, StopPodSandbox, RemovePodSandbox, directory and cgroup lists and removals.

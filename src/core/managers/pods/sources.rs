@@ -1,10 +1,11 @@
 //! Where pods come from: the manifest directory (or file) and the manifest URL.
 //!
-//! Upstream: pkg/kubelet/config/{file,file_linux,http,config}.go (v1.36); contract.md 5.1.
+//! Upstream: pkg/kubelet/config/{file,file_linux,http,config}.go (v1.36).
 //! Owns: what was last read from each file and URL. Publishes: `facts.sources`, the pods that are wanted.
 //! Hears: Booted. Says: Configured, Unconfigured, SourcesReady, Said. Asks: manifests, the watch on them.
-//! Never: drops a pod because its manifest cannot be read at the moment (B14); only a manifest that is gone, or a
-//! good one that says otherwise, does. Of two manifests with one pod name the first by file name wins (B13).
+//! Never: drops a pod because its manifest cannot be read at the moment (bottlerocket#1396); only a manifest that is
+//! gone, or a good one that says otherwise, does. Of two manifests with one pod name the first by file name wins
+//! (k/k#136962).
 
 use super::static_pod::{self, Origin, differs, static_pods};
 use crate::cx::Cx;

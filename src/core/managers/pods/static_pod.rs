@@ -1,6 +1,6 @@
 //! A manifest becomes a static pod: what the kubelet adds to it, what it refuses.
 //!
-//! Upstream: pkg/kubelet/config/common.go, defaults.go (v1.36); contract.md 5.1. Pure.
+//! Upstream: pkg/kubelet/config/common.go, defaults.go (v1.36). Pure.
 
 use crate::event::ManifestJson;
 use crate::ids::PodUid;
@@ -162,8 +162,8 @@ impl Fnv128 {
     }
 }
 
-/// Whether two forms of a pod differ in what a running pod depends on (contract 5.1): when it was first seen does not
-/// count.
+/// Whether two forms of a pod differ in what a running pod depends on (podsDifferSemantically in
+/// pkg/kubelet/config/config.go): when it was first seen does not count.
 pub fn differs(old: &Pod, new: &Pod) -> bool {
     let ours = |key: &str| matches!(key, SOURCE | SEEN);
     let annotations = |pod: &Pod| -> Vec<(alloc::boxed::Box<str>, alloc::boxed::Box<str>)> {

@@ -1,6 +1,6 @@
 //! What the runtime shows of one pod: the part of the CRI answers that decisions need.
 //!
-//! Order is by attempt, never by a time stamp: stamps come from a wall clock that may step (B02, B03).
+//! Order is by attempt, never by a time stamp: stamps come from a wall clock that may step (k/k#83050, k/k#127948).
 
 use crate::ids::{ContainerId, SandboxId};
 use alloc::boxed::Box;

@@ -1,6 +1,6 @@
 //! `/containerLogs/{namespace}/{pod}/{container}`: which file, from where, how much.
 //!
-//! Upstream: getContainerLogs in pkg/kubelet/server, validateContainerLogStatus (v1.36); contract.md 2.3. Pure.
+//! Upstream: getContainerLogs in pkg/kubelet/server, validateContainerLogStatus (v1.36). Pure.
 
 use crate::effect::LogQuery;
 use crate::event::Request;

@@ -1,6 +1,6 @@
 //! `/metrics`: the kubelet's metrics that the managers here own, as Prometheus text.
 //!
-//! Upstream: pkg/kubelet/metrics/metrics.go (v1.36); contract.md 3.1. Names and labels are upstream's. Pure.
+//! Upstream: pkg/kubelet/metrics/metrics.go (v1.36). Names and labels are upstream's. Pure.
 
 use crate::facts::Facts;
 use crate::managers::metrics::{DEFAULT, RUNTIME, seconds};

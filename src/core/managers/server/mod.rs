@@ -1,6 +1,6 @@
 //! The kubelet's own HTTP endpoints: which path answers what, to whom.
 //!
-//! Upstream: pkg/kubelet/server/server.go (v1.36); contract.md section 2.
+//! Upstream: pkg/kubelet/server/server.go (v1.36).
 //! Owns: requests that wait for figures of the process, logs that are followed. Publishes: -.
 //! Hears: Inspected. Says: -. Asks: the figures of the process, for /metrics.
 //! Never: changes a pod; answers anybody but this machine on 10250 while nobody can be told apart.

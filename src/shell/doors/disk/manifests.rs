@@ -1,6 +1,6 @@
 //! Manifests: which files there are, what is in them, and whether that is new.
 //!
-//! Upstream: pkg/kubelet/config/file_linux.go, common.go (v1.36); contract 5.1.
+//! Upstream: pkg/kubelet/config/file_linux.go, common.go (v1.36).
 
 use super::pod_dirs::open_regular;
 use super::{fault, reason};

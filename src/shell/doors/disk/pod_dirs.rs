@@ -1,8 +1,7 @@
 //! The directories and files of a pod on the node.
 //!
-//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/volume/emptydir, pkg/volume/hostpath (v1.36);
-//! contract section 10. Everything here may be done again: a restart of the agent sets up pods that
-//! run.
+//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/volume/emptydir, pkg/volume/hostpath (v1.36).
+//! Everything here may be done again: a restart of the agent sets up pods that run.
 
 use super::{fault, reason};
 use nix::mount::{MsFlags, mount};

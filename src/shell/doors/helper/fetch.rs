@@ -1,6 +1,6 @@
 //! GET of a manifest from a URL. It blocks, so it runs in a helper process.
 //!
-//! Upstream: pkg/kubelet/config/http.go (v1.36); contract 5.1.
+//! Upstream: pkg/kubelet/config/http.go (v1.36).
 
 use crate::shell::vault::shown_url;
 use std::io;

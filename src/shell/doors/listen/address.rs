@@ -1,6 +1,6 @@
 //! Which ports are served, by the configuration.
 //!
-//! Upstream: startKubelet and RunKubelet in cmd/kubelet/app/server.go (v1.36); contract 2.1.
+//! Upstream: startKubelet and RunKubelet in cmd/kubelet/app/server.go (v1.36).
 
 use super::certificate::Tls;
 use std::net::{IpAddr, SocketAddr};

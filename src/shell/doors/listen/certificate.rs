@@ -1,8 +1,9 @@
 //! The certificate of 10250: given by files, or a self-signed pair of our own.
 //!
-//! The pair, `kubelet.crt` and `kubelet.key`, is kept in the certificate directory (contract 2.1, 10). Its dates
-//! come from the wall clock, so on a machine that starts in 1970 the port opens when the clock has become plausible.
-//! Files that change are read again for new connections (gate ReloadKubeletServerCertificateFile, on by default).
+//! The pair, `kubelet.crt` and `kubelet.key`, is kept in `--cert-dir`, as upstream's (cmd/kubelet/app/server.go,
+//! v1.36). Its dates come from the wall clock, so on a machine that starts in 1970 the port opens when the clock has
+//! become plausible. Files that change are read again for new connections (gate ReloadKubeletServerCertificateFile,
+//! on by default).
 
 use crate::shell::doors::reason;
 use rcgen::{

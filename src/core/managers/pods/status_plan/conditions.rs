@@ -1,7 +1,7 @@
 //! The conditions of a pod, in upstream's order and with its texts.
 //!
-//! Upstream: pkg/kubelet/status/generate.go and pkg/kubelet/types/pod_status.go, v1.36;
-//! contract.md 5.7. Conditions of other parties are kept as they are.
+//! Upstream: pkg/kubelet/status/generate.go and pkg/kubelet/types/pod_status.go, v1.36.
+//! Conditions of other parties are kept as they are.
 
 use super::containers::ContainerStatuses;
 use super::{StatusInput, Time};

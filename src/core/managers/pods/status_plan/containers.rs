@@ -1,7 +1,7 @@
 //! The statuses of a pod's containers: running, waiting for something, or how they ended.
 //!
 //! Upstream: convertToAPIContainerStatuses in pkg/kubelet/kubelet_pods.go and TerminatePod in
-//! pkg/kubelet/status, v1.36; contract.md 5.5, 5.7. What the runtime has forgotten is taken from
+//! pkg/kubelet/status, v1.36. What the runtime has forgotten is taken from
 //! the status before. An end that nobody saw is reported as exit 137.
 
 use super::{Stage, StatusInput};

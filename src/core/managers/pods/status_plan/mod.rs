@@ -1,7 +1,7 @@
 //! The status of a pod as it is reported: from its spec, what the runtime shows, and the status
 //! before.
 //!
-//! Upstream: generateAPIPodStatus in pkg/kubelet and pkg/kubelet/status, v1.36; contract.md 5.7.
+//! Upstream: generateAPIPodStatus in pkg/kubelet and pkg/kubelet/status, v1.36.
 //! Pure: the same input gives the same status. Never: a phase that goes back from Succeeded or
 //! Failed, or reaches them while something of the pod may still run; an unknown end counts as
 //! exit 137, never as 0 (k/k#58711). Probes are not there yet: a running container counts as
@@ -176,7 +176,7 @@ fn set_resources(pod: &Pod, status: &mut PodStatus) {
         Some(Box::new(ResourceRequirements { limits, requests, claims: Vec::new() }));
 }
 
-/// Termination messages share a bound over the pod (contract 5.6).
+/// Termination messages share a bound over the pod (pkg/kubelet/container/runtime.go).
 fn cut_messages(containers: &mut ContainerStatuses) {
     const POD_MESSAGE_BYTES_MAX: usize = 12_288;
     let count = containers.init.len() + containers.main.len();

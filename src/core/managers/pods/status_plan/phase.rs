@@ -1,6 +1,6 @@
 //! The phase of a pod: the sum of its containers in one word.
 //!
-//! Upstream: getPhase in pkg/kubelet/kubelet_pods.go, v1.36; contract.md 5.7.
+//! Upstream: getPhase in pkg/kubelet/kubelet_pods.go, v1.36.
 
 use super::containers::{ContainerStatuses, RESTARTING_ALL_CONTAINERS};
 use crate::managers::pods::policy::{container_restarts, is_sidecar};
