@@ -214,15 +214,23 @@ impl Ledger {
 
     /// Containers whose pod the agent now knows to be gone, or to be another one.
     fn note_ends(&mut self) {
-        if !self.informed {
-            return;
-        }
+        let url_read = self.url.is_empty() || self.known.has(&self.url);
+        let (files_read, informed) = (self.files_read, self.informed);
         let running: BTreeSet<String> = (self.containers.values())
             .filter(|record| record.running())
             .map(|record| record.fact.uid.clone())
             .collect();
         let known = &self.known;
         let over = |uid: &str, key: &PodKey, was: Option<&Pod>| {
+            // A source that was not read in this life says nothing yet.
+            let read = match was {
+                Some(was) if was.from_url => url_read,
+                Some(_) => files_read,
+                None => informed,
+            };
+            if !read {
+                return false;
+            }
             let Some(now) = known.pod(key) else { return true };
             let Some(was) = was.filter(|was| was.text != now.text) else { return false };
             // Under a pinned uid an edit changes the pod, unless that has come to its end.

@@ -2,6 +2,7 @@
 
 use crate::doors::disk::fault;
 use crate::doors::runtime::{Out, Pace};
+use crate::setup::{LOGS_DIR, ROOT_DIR};
 use crate::trace::{Change, Seen};
 use crate::world::{Due, World};
 use bytes::Bytes;
@@ -65,6 +66,13 @@ impl World {
         let mut out = Out::default();
         self.runtime.load_image(image, &mut out);
         self.take(out);
+    }
+
+    /// An earlier agent has died while it cleaned up after a pod.
+    pub fn leave_behind(&mut self, uid: &str) {
+        self.disk.write(&format!("{ROOT_DIR}/pods/{uid}/etc-hosts"), b"");
+        self.disk.write(&format!("{LOGS_DIR}/default_gone_{uid}/app/0.log"), b"");
+        self.kernel.make(&format!("kubepods/burstable/pod{uid}"));
     }
 
     pub fn set_network_down(&mut self, down: bool) {

@@ -36,6 +36,8 @@ pub struct Pod {
     pub host_network: bool,
     pub init: Vec<ContainerSpec>,
     pub containers: Vec<ContainerSpec>,
+    /// It comes from the manifest URL, not from a file.
+    pub from_url: bool,
     /// The whole manifest in canonical form: equal text is an unchanged pod.
     pub text: String,
 }
@@ -88,6 +90,7 @@ impl Pod {
             host_network: spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false),
             init: containers("initContainers"),
             containers: containers("containers"),
+            from_url: false,
             text: value.to_string(),
         })
     }
@@ -121,7 +124,10 @@ impl Files {
         }
         let entry = self.files.entry(name.to_owned()).or_default();
         match Pod::parse(text) {
-            Some(pods) => *entry = (pods, true),
+            Some(mut pods) => {
+                pods.iter_mut().for_each(|pod| pod.from_url = is_url(name));
+                *entry = (pods, true);
+            }
             None => entry.1 = false,
         }
     }
@@ -132,7 +138,7 @@ impl Files {
 
     /// Files that are not named here are gone; a URL is no file.
     pub fn keep(&mut self, names: &[String]) {
-        self.files.retain(|name, _| names.contains(name) || name.contains("://"));
+        self.files.retain(|name, _| names.contains(name) || is_url(name));
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -163,6 +169,10 @@ impl Files {
             .filter(|(_, sound)| !sound)
             .flat_map(|(pods, _)| pods.iter().map(|pod| &pod.key))
     }
+}
+
+fn is_url(name: &str) -> bool {
+    name.contains("://")
 }
 
 #[cfg(test)]

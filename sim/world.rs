@@ -202,6 +202,9 @@ impl World {
                 self.runtime.wake(self.clock.wall(), wake, &mut out);
                 self.take(out);
             }
+            // The helper remembers what it fetched for the agent that asked, not for the next one.
+            Due::Helper { caller, op }
+                if !self.is_open(caller) && matches!(*op, HelperOp::FetchManifest { .. }) => {}
             Due::Helper { caller, op } => {
                 let outcome = helper::run(&op, &mut self.disk);
                 let refused = matches!(outcome, Outcome::Helper(Err(_)));

@@ -37,13 +37,17 @@ fn kind(ask: &Ask) -> &'static str {
     }
 }
 
-/// Takes in a call; true when it is the first too many.
+/// Takes in a call; true when it is one too many, and then the count begins anew.
 fn too_many(times: &mut VecDeque<At>, at: At, most: usize) -> bool {
     while times.front().is_some_and(|first| at.since(*first) > WINDOW) {
         times.pop_front();
     }
     times.push_back(at);
-    times.len() == most + 1
+    let many = times.len() > most;
+    if many {
+        times.clear();
+    }
+    many
 }
 
 impl Judge for Calls {

@@ -4,6 +4,7 @@ use super::Judge;
 use crate::ledger::{Ask, Ledger};
 use crate::trace::Moment;
 use std::collections::BTreeSet;
+use steplet_core::effect::Effect;
 
 /// Containers that were asked to stop in this life: later requests may only be shorter.
 #[derive(Default)]
@@ -23,10 +24,27 @@ impl Judge for Grace {
         self.stopping.clear();
     }
 
-    fn asked(&mut self, ledger: &Ledger, _: Moment, ask: &Ask, out: &mut Vec<String>) {
-        if let Ask::StopSandbox { sandbox } = ask {
-            return sandbox_stops(ledger, sandbox, out);
+    /// Whoever is stopping has the time that it was given: to stop the sandbox kills at once.
+    fn effects(
+        &mut self,
+        ledger: &Ledger,
+        _: Moment,
+        effects: &[(Effect, Option<Ask>)],
+        out: &mut Vec<String>,
+    ) {
+        let mut earlier: Vec<&str> = Vec::new();
+        for (_, ask) in effects {
+            match ask {
+                Some(Ask::Stop { container, .. }) => earlier.push(container),
+                Some(Ask::StopSandbox { sandbox }) => {
+                    sandbox_stops(ledger, sandbox, &earlier, out);
+                }
+                _ => {}
+            }
         }
+    }
+
+    fn asked(&mut self, ledger: &Ledger, _: Moment, ask: &Ask, out: &mut Vec<String>) {
         let Ask::Stop { container, timeout } = ask else { return };
         let Some(record) = ledger.containers.get(container) else { return };
         let again = !self.stopping.insert(container.clone());
@@ -46,10 +64,13 @@ impl Judge for Grace {
     }
 }
 
-/// Whoever is stopping has the time that it was given: to stop the sandbox kills at once.
-fn sandbox_stops(ledger: &Ledger, sandbox: &str, out: &mut Vec<String>) {
-    for call in ledger.open.values() {
-        let Some(Ask::Stop { container, .. }) = Ask::from_call(call) else { continue };
+/// `earlier` in the same step were asked to stop.
+fn sandbox_stops(ledger: &Ledger, sandbox: &str, earlier: &[&str], out: &mut Vec<String>) {
+    let open = ledger.open.values().filter_map(|call| match Ask::from_call(call) {
+        Some(Ask::Stop { container, .. }) => Some(container),
+        _ => None,
+    });
+    for container in open.chain(earlier.iter().map(|id| (*id).to_owned())) {
         let Some(record) = ledger.containers.get(&container) else { continue };
         if record.fact.sandbox == sandbox && record.running() {
             out.push(format!("{} is stopping, and its sandbox is stopped", record.name()));

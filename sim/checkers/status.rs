@@ -12,8 +12,8 @@ use steplet_core::ids::RequestId;
 #[derive(Default)]
 pub struct Status {
     asked: BTreeSet<RequestId>,
-    /// Restart counts by pod uid and container name.
-    restarts: BTreeMap<(String, String), i64>,
+    /// Restart counts by pod uid and container name, and the life of the agent that said so.
+    restarts: BTreeMap<(String, String), (i64, u32)>,
     /// Terminal phases by pod uid, and the life of the agent that said so.
     ends: BTreeMap<String, (String, u32)>,
 }
@@ -39,7 +39,7 @@ impl Status {
                     shown = true;
                     let container_name = container.get("name").and_then(Value::as_str)?;
                     let count = container.get("restartCount").and_then(Value::as_i64).unwrap_or(0);
-                    self.count(&uid, name, container_name, count, out);
+                    self.count(ledger, &uid, name, container_name, count, out);
                 }
             }
         }
@@ -47,12 +47,22 @@ impl Status {
         Some(())
     }
 
-    fn count(&mut self, uid: &str, pod: &str, name: &str, count: i64, out: &mut Vec<String>) {
-        let before = self.restarts.entry((uid.to_owned(), name.to_owned())).or_insert(count);
-        if count < *before {
-            out.push(format!("{pod}/{name}: {count} restarts after {before}"));
+    fn count(
+        &mut self,
+        ledger: &Ledger,
+        uid: &str,
+        pod: &str,
+        name: &str,
+        count: i64,
+        out: &mut Vec<String>,
+    ) {
+        let now = (count, ledger.lives);
+        let known = self.restarts.insert((uid.to_owned(), name.to_owned()), now).unwrap_or(now);
+        // A new life of the agent cannot count a container that somebody else has removed meanwhile.
+        let forgiven = known.1 != ledger.lives && taken(ledger, uid);
+        if count < known.0 && !forgiven {
+            out.push(format!("{pod}/{name}: {count} restarts after {}", known.0));
         }
-        *before = count;
     }
 
     /// A new life of the agent knows nothing of an end before it has `shown` containers.
@@ -66,10 +76,8 @@ impl Status {
         out: &mut Vec<String>,
     ) {
         // Nor of an end whose container somebody else has removed meanwhile.
-        let taken = ledger.containers.values().any(|record| {
-            record.fact.uid == uid && record.removed == Some(Cause::Fault) && !record.over
-        });
-        if taken && self.ends.get(&uid).is_some_and(|(_, life)| *life != ledger.lives) {
+        if taken(ledger, &uid) && self.ends.get(&uid).is_some_and(|(_, life)| *life != ledger.lives)
+        {
             self.ends.remove(&uid);
         }
         match self.ends.get(&uid) {
@@ -83,6 +91,13 @@ impl Status {
             _ => {}
         }
     }
+}
+
+/// Whether somebody else has removed a container of the pod.
+fn taken(ledger: &Ledger, uid: &str) -> bool {
+    ledger.containers.values().any(|record| {
+        record.fact.uid == uid && record.removed == Some(Cause::Fault) && !record.over
+    })
 }
 
 impl Judge for Status {

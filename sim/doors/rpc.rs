@@ -20,6 +20,9 @@ pub struct Weather {
     /// Changing calls that take `overrun_by` longer than usual, past their deadline.
     pub overrun: u64,
     pub overrun_by: Span,
+    /// Lists and statuses that come late, by up to `late_by`: they may tell old news.
+    pub late: u64,
+    pub late_by: Span,
     /// PullImage fails.
     pub pulls_fail: bool,
     /// What becomes of the calls that a scene means; the first rule that fits decides.
@@ -61,6 +64,7 @@ pub enum Struck {
     Error,
     Nonsense,
     Overrun,
+    Late,
     Pull,
 }
 
@@ -73,6 +77,7 @@ impl Struck {
             Struck::Error => "runtime answers an error",
             Struck::Nonsense => "runtime answers nonsense",
             Struck::Overrun => "call ends after its deadline",
+            Struck::Late => "runtime tells old news",
             Struck::Pull => "image pull fails",
         }
     }
@@ -126,6 +131,10 @@ impl Weather {
         );
         if changes && dice.chance(self.overrun) {
             return (Fate::Through(self.overrun_by), Struck::Overrun);
+        }
+        let looks = method.starts_with("List") || method.ends_with("Status");
+        if looks && dice.chance(self.late) {
+            return (Fate::Through(dice.span(Span::ZERO, self.late_by)), Struck::Late);
         }
         (Fate::Through(Span::ZERO), Struck::Nothing)
     }

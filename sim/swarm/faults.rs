@@ -35,6 +35,7 @@ kinds! {
     RuntimeError = "runtime answers an error",
     RuntimeNonsense = "runtime answers nonsense",
     Overrun = "call ends after its deadline",
+    OldNews = "runtime tells old news",
     NetworkDown = "pod network down",
     PullFails = "image pull fails",
     DiskFull = "disk full",
@@ -54,6 +55,7 @@ kinds! {
     SandboxDies = "sandbox dies",
     ContainerTaken = "container removed by another",
     HelperHangs = "helper hangs",
+    Leftovers = "leftovers of a pod",
 }
 
 /// The end of a fault that lasts.
@@ -124,6 +126,7 @@ impl Faults {
             Kind::RuntimeError,
             Kind::RuntimeNonsense,
             Kind::Overrun,
+            Kind::OldNews,
             Kind::PullFails,
             Kind::DiskFull,
             Kind::DiskReadOnly,
@@ -191,6 +194,11 @@ impl Faults {
                 world.weather.overrun_by = self.dice.millis(119_000, 180_000);
                 self.last(world, 10_000, 60_000, End::Weather(|weather| weather.overrun = 0));
             }
+            Kind::OldNews => {
+                world.weather.late = self.dice.between(30, 100);
+                world.weather.late_by = self.dice.millis(500, 8_000);
+                self.last(world, 10_000, 90_000, End::Weather(|weather| weather.late = 0));
+            }
             Kind::PullFails => {
                 world.weather.pulls_fail = true;
                 self.last(
@@ -233,6 +241,7 @@ impl Faults {
                 self.last(world, 1_000, 300_000, End::RemoveFile(name));
             }
             Kind::WatchLost => world.break_watch(),
+            Kind::Leftovers => world.leave_behind(&self.dice.hex(32)),
             Kind::UrlRefuses => {
                 let Some(text) = world.disk().manifests.url.clone() else { return false };
                 world.serve_manifest(None);

@@ -107,7 +107,7 @@ fn trouble(
 }
 
 fn look_until(world: &mut World, until: At) {
-    while world.at() < until {
+    while world.at() < until && world.violations.len() < VIOLATIONS_MOST {
         world.request(Listener::Secure, "/pods");
         world.run_until((world.at() + LOOK).min(until));
     }

@@ -77,7 +77,7 @@ pub enum RuntimeNote {
     SandboxMade { uid: PodUid, id: SandboxId },
     SandboxStopped { uid: PodUid, id: SandboxId },
     SandboxRemoved { uid: PodUid, id: SandboxId },
-    ContainerMade { uid: PodUid, id: ContainerId, sandbox: SandboxId },
+    ContainerMade { uid: PodUid, id: ContainerId, sandbox: SandboxId, name: Box<str>, attempt: u32 },
     ContainerStarted { uid: PodUid, id: ContainerId },
     ContainerStopped { uid: PodUid, id: ContainerId },
     ContainerRemoved { uid: PodUid, id: ContainerId },

@@ -117,7 +117,10 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
         Note::Step(n @ (StepNote::Wanted { .. } | StepNote::CancelWanted { .. })) => {
             m.runtime.on_note(cx, n);
         }
-        Note::Runtime(n) => m.pleg.on_note(cx, n),
+        Note::Runtime(n) => {
+            m.workers.on_runtime(cx, n);
+            m.pleg.on_note(cx, n);
+        }
         Note::Image(ImageNote::Ready { uid, result }) => m.runtime.on_image(cx, uid, result),
         Note::Image(n @ (ImageNote::Wanted { .. } | ImageNote::Unwanted { .. })) => {
             m.pull.on_note(cx, n);

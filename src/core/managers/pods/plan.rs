@@ -86,8 +86,6 @@ pub struct Marks<'a> {
     pub next_sandbox: u32,
     /// The attempt of the next container of a name.
     pub next_attempt: &'a dyn Fn(&str) -> u32,
-    /// Whether a container of this name has run in this life of the pod.
-    pub ran: &'a dyn Fn(&str) -> bool,
     pub hash: &'a dyn Fn(&Container) -> String,
 }
 
@@ -105,7 +103,7 @@ pub fn plan(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         }
         SandboxNeed::Drop => return Plan::Finished,
     }
-    if policy::pod_finished(pod, view) || all_over(pod, view, marks) {
+    if policy::pod_finished(pod, view) {
         return Plan::Finished;
     }
     let replace = replaced(pod, view, marks).or_else(|| removed_from_spec(pod, view, marks));
@@ -113,24 +111,6 @@ pub fn plan(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         return replace;
     }
     starts(pod, view, marks)
-}
-
-/// A container that ran before, may not run again, and is gone from the runtime: somebody removed it.
-fn lost(pod: &Pod, container: &Container, view: &PodView, marks: &Marks<'_>) -> bool {
-    view.container(&container.name).is_none()
-        && (marks.ran)(&container.name)
-        && !policy::restarts_after_kill(pod, container)
-}
-
-/// Whether every main container has ended for good, with those that were lost.
-fn all_over(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> bool {
-    let runs =
-        |name: &str| view.container(name).is_some_and(|c| c.state == ContainerState::Running);
-    let mut mains = pod.spec.containers.iter();
-    mains.clone().any(|c| lost(pod, c, view, marks))
-        && mains.all(|c| {
-            lost(pod, c, view, marks) || !(policy::start_wanted(pod, c, view) || runs(&c.name))
-        })
 }
 
 /// A container whose definition changed, or whose state nobody knows, is stopped first.
@@ -191,8 +171,7 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
         InitProgress::Wait(_) | InitProgress::Failed => {}
         InitProgress::Done => {
             let mains = pod.spec.containers.iter();
-            let starts =
-                mains.filter(|c| policy::start_wanted(pod, c, view) && !lost(pod, c, view, marks));
+            let starts = mains.filter(|c| policy::start_wanted(pod, c, view));
             wanted.extend(starts.map(|c| (c, false)));
         }
     }

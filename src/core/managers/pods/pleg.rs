@@ -181,7 +181,7 @@ impl Pleg {
                 facts.sandboxes.insert(id.clone(), row);
                 uid
             }
-            RuntimeNote::ContainerMade { uid, id, sandbox } => {
+            RuntimeNote::ContainerMade { uid, id, sandbox, .. } => {
                 let (state, within) = (ContainerState::Created, sandbox.clone());
                 let row = Row { uid: uid.clone(), state, within, as_of, seen: true };
                 facts.containers.insert(id.clone(), row);

@@ -173,9 +173,11 @@ pub fn sandbox_changed(pod: &Pod, view: &PodView) -> Option<u32> {
 /// What to do about the sandbox of a pod that is to run.
 pub fn sandbox_need(pod: &Pod, view: &PodView) -> SandboxNeed {
     let Some(attempt) = sandbox_changed(pod, view) else { return SandboxNeed::Keep };
-    // A pod that must not restart does not begin anew either, once it has had a container.
+    // A pod that must not restart does not begin anew either, once a container of it has run. (Upstream counts also
+    // those that were made and never started: a job whose sandbox died in that moment would never run.)
     let never = &*pod.spec.restart_policy == restart_policy::NEVER;
-    if never && attempt != 0 && !view.containers.is_empty() {
+    let ran = |c: &ContainerView| c.state != ContainerState::Created;
+    if never && attempt != 0 && view.containers.iter().any(ran) {
         return SandboxNeed::Drop;
     }
     let run_once = |container: &Container| {
@@ -363,6 +365,7 @@ mod tests {
         check("Always", "@0 !1", Create { attempt: 2 });
         check("Always", "@0 @1", Create { attempt: 2 });
         check("Never", "!0", Create { attempt: 1 });
+        check("Never", "!0 c=new", Create { attempt: 1 });
         check("Never", "!0 c=exit:0", Drop);
         check("OnFailure", "!0 c=exit:0", Drop);
         check("OnFailure", "!0 c=exit:1", Create { attempt: 1 });

@@ -392,8 +392,13 @@ impl Runtime {
             }
             Ok(made) => {
                 let id = ContainerId::from(made.container_id);
-                let note = RuntimeNote::ContainerMade { uid: uid.clone(), id: id.clone(), sandbox };
-                cx.say(Note::Runtime(note));
+                cx.say(Note::Runtime(RuntimeNote::ContainerMade {
+                    uid: uid.clone(),
+                    id: id.clone(),
+                    sandbox,
+                    name: start.name.clone(),
+                    attempt: start.attempt,
+                }));
                 tell(cx, &uid, field, false, "Created", "Container created".into());
                 // The pod was asked to end meanwhile: what was made is not started.
                 let ends = cx.facts.workers.worker(&uid).is_some_and(|w| w.ending().is_some());

@@ -20,12 +20,19 @@ pub struct Status {}
 /// The published slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusFacts {
-    statuses: BTreeMap<PodUid, PodStatus>,
+    statuses: BTreeMap<PodUid, Known>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Known {
+    /// The worker's life that it is of.
+    life: u32,
+    status: PodStatus,
 }
 
 impl StatusFacts {
     pub fn status(&self, uid: &PodUid) -> Option<&PodStatus> {
-        self.statuses.get(uid)
+        self.statuses.get(uid).map(|known| &known.status)
     }
 }
 
@@ -48,8 +55,9 @@ impl Status {
         let facts = &mut *cx.facts;
         let Some(worker) = facts.workers.worker(uid).filter(|w| !w.orphan()) else { return };
         // What an earlier life of this UID left says nothing of this one.
-        let fresh = *worker.phase() == Phase::Removing;
-        let old = facts.statuses.statuses.get(uid).filter(|_| !fresh);
+        let (life, fresh) = (worker.life(), *worker.phase() == Phase::Removing);
+        let known = facts.statuses.statuses.get(uid).filter(|known| known.life == life);
+        let old = known.map(|known| &known.status);
         // Before the first look at the runtime nothing is known: a running pod would be shown as Pending.
         if old.is_none() && !facts.pleg.fresh(uid) {
             return;
@@ -69,7 +77,7 @@ impl Status {
         };
         let status = pod_status(&input);
         if old != Some(&status) {
-            facts.statuses.statuses.insert(uid.clone(), status);
+            facts.statuses.statuses.insert(uid.clone(), Known { life, status });
         }
     }
 }

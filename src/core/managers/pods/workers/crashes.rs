@@ -8,7 +8,7 @@ use crate::managers::pods::view::{ContainerState, ContainerView, PodView};
 use crate::planted::planted;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +26,6 @@ pub struct Crashes {
     containers: BTreeMap<Box<str>, Crash>,
     /// The highest attempt of each container that was ever seen: it may be gone from the runtime by now.
     attempts: BTreeMap<Box<str>, u32>,
-    /// The containers that were seen in this life of the pod, and whether another life under its UID came before.
-    ran: BTreeSet<Box<str>>,
-    later_life: bool,
     sandbox: Option<BackOff>,
     /// Above the attempts of all sandboxes that were seen or asked for.
     next_sandbox: u32,
@@ -64,7 +61,6 @@ impl Crashes {
         }
         for c in &view.containers {
             self.used(&c.name, c.attempt);
-            self.ran.insert(c.name.clone());
             let newest = view.container(&c.name).is_some_and(|n| n.id == c.id);
             if !newest || c.state != ContainerState::Exited {
                 continue;
@@ -84,25 +80,6 @@ impl Crashes {
     pub fn used(&mut self, name: &str, attempt: u32) {
         let highest = self.attempts.entry(name.into()).or_default();
         *highest = attempt.max(*highest);
-    }
-
-    /// A log says that an attempt was used; it was in this life if there was no other.
-    pub fn logged(&mut self, name: &str, attempt: u32) {
-        self.used(name, attempt);
-        if !self.later_life {
-            self.ran.insert(name.into());
-        }
-    }
-
-    /// The last traces of an earlier life are gone: its containers say nothing of this one.
-    pub fn begin_life(&mut self) {
-        self.ran.clear();
-        self.later_life = true;
-    }
-
-    /// Whether a container of this name has run in this life.
-    pub fn ran(&self, name: &str) -> bool {
-        self.ran.contains(name)
     }
 
     /// The attempt of the next container of this name: above all that were seen.

@@ -31,7 +31,7 @@ use crate::effect::Effect;
 use crate::facts::Facts;
 use crate::ids::PodUid;
 use crate::managers::containers::hash;
-use crate::note::{Note, PodNote, Said, StepDone, StepError, StepNote};
+use crate::note::{Note, PodNote, RuntimeNote, Said, StepDone, StepError, StepNote};
 use crate::planted::planted;
 use crate::rng::Rng;
 use crate::time::{Mono, Span};
@@ -144,10 +144,6 @@ impl Workers {
         match workers.get_mut(uid) {
             None => {
                 let mut worker = Worker::new(pod, false, now);
-                // Only what was there when the agent started can be the rest of this same life.
-                if self.sources_ready {
-                    worker.crashes.begin_life();
-                }
                 // Forgotten a moment ago, and put back: it does not begin with the dead of its last life.
                 if self.remains.contains(uid) {
                     worker.phase = Phase::Removing;
@@ -184,8 +180,9 @@ impl Workers {
         if let Some(at) = worker.wake {
             self.timers.remove(&(at, uid.clone()));
         }
-        let next_sandbox = worker.crashes.next_sandbox();
+        let (life, next_sandbox) = (worker.life + 1, worker.crashes.next_sandbox());
         *worker = Worker::new(pod, false, now);
+        worker.life = life;
         worker.crashes.sandbox_from(next_sandbox);
         worker.phase = Phase::Removing;
     }
@@ -329,7 +326,11 @@ impl Workers {
             Phase::Removing => self.remove_remains(cx, uid),
             Phase::Waiting => self.admit(cx, uid),
             Phase::Syncing => self.sync(cx, uid),
-            Phase::Terminating(_) if planted(5) && !worker.orphan => self.sync(cx, uid),
+            Phase::Terminating(Ending { why: Why::Unconfigured, .. })
+                if planted(5) && !worker.orphan =>
+            {
+                self.sync(cx, uid)
+            }
             Phase::Terminating(_) => self.stop(cx, uid),
             Phase::Cleaning(_) => self.step(cx, uid, Step::Clean),
             Phase::Ended(_) => {}
@@ -342,9 +343,6 @@ impl Workers {
         let Some(worker) = facts.workers.workers.get(uid) else { return };
         match facts.pleg.view(uid) {
             None => {
-                if let Some(worker) = cx.facts.workers.workers.get_mut(uid) {
-                    worker.crashes.begin_life();
-                }
                 self.set_phase(cx, uid, Phase::Waiting);
                 self.advance(cx, uid);
             }
@@ -406,7 +404,6 @@ impl Workers {
             hold: &|c, shown| worker.crashes.hold(&c.name, shown, now.mono),
             grace_seconds: worker.grace_seconds(None),
             next_sandbox: worker.crashes.next_sandbox(),
-            ran: &|name| worker.crashes.ran(name),
             next_attempt: &|name| worker.crashes.next_attempt(name),
             hash: &hash::hash_text,
         };
@@ -555,6 +552,15 @@ impl Workers {
         cx.say(Note::Step(StepNote::Wanted { uid: uid.clone(), step: step.into() }));
     }
 
+    /// An attempt is used up although its container may be gone before anybody looked at it.
+    pub(crate) fn on_runtime(&mut self, cx: &mut Cx<'_>, note: &RuntimeNote) {
+        if let RuntimeNote::ContainerMade { uid, name, attempt, .. } = note
+            && let Some(worker) = cx.facts.workers.workers.get_mut(uid)
+        {
+            worker.crashes.used(name, *attempt);
+        }
+    }
+
     pub(crate) fn on_step(
         &mut self,
         cx: &mut Cx<'_>,
@@ -566,7 +572,7 @@ impl Workers {
         match result {
             Ok(StepDone::SetUp(found)) => {
                 for (name, attempt) in &found.log_attempts {
-                    worker.crashes.logged(name, *attempt);
+                    worker.crashes.used(name, *attempt);
                 }
                 let stale = core::mem::take(&mut worker.setup_stale);
                 worker.setup = (!stale).then(|| found.clone());

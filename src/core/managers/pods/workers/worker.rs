@@ -26,6 +26,8 @@ pub struct Worker {
     pub(super) pod: Arc<Pod>,
     /// The runtime has it, no source does: the spec is unknown.
     pub(super) orphan: bool,
+    /// Counts the lives under this UID, while the worker stands.
+    pub(super) life: u32,
     pub(super) phase: Phase,
     /// A step is out.
     pub(super) busy: bool,
@@ -94,6 +96,7 @@ impl Worker {
         Worker {
             pod,
             orphan,
+            life: 0,
             phase: Phase::Waiting,
             busy: false,
             again: None,
@@ -116,6 +119,11 @@ impl Worker {
 
     pub fn orphan(&self) -> bool {
         self.orphan
+    }
+
+    /// Which life under this UID it is: what is known of another one does not count.
+    pub fn life(&self) -> u32 {
+        self.life
     }
 
     pub fn phase(&self) -> &Phase {
