@@ -12,7 +12,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::http_server::{Event, HEAD_MAX, Length, Version};
+use crate::http_server::{Event, Length, Version};
 use crate::outbox::{Outbox, release_if_idle};
 
 use body::{BodyReader, Part};
@@ -21,6 +21,8 @@ use head::Refusal;
 mod body;
 pub(crate) mod head;
 
+/// Most bytes in a request's head, Go's `MaxHeaderBytes` as kubelet leaves it.
+const HEAD_MAX: usize = 1024 * 1024;
 /// Input beyond this waits in the socket, unless it belongs to a head.
 const INPUT_MAX: usize = 64 * 1024;
 /// Room kept for what frames a chunk: sixteen digits at most and two line ends.

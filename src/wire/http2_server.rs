@@ -11,11 +11,14 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 
 use crate::duplex::{Far, Flag, Near, duplex};
-use crate::http_server::{Event, HEAD_MAX, Length, RequestHead, Version};
+use crate::http_server::{Event, Length, RequestHead, Version};
 use crate::http1::head::{clean_value, is_hop_header};
 
 /// Requests under way at once on one connection.
 const STREAMS_MAX: u32 = 100;
+/// Bytes of a request's head, unpacked. Less than on HTTP/1, since a hundred of them may be open at
+/// once on one connection, and a few bytes on the wire can stand for many.
+const HEAD_MAX: u32 = 64 * 1024;
 /// Bytes that a client may send ahead on one stream, and on all together.
 const STREAM_WINDOW: u32 = 64 * 1024 - 1;
 const CONNECTION_WINDOW: u32 = 128 * 1024;
@@ -71,7 +74,7 @@ impl Http2 {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_concurrent_streams(STREAMS_MAX)
-            .max_header_list_size(HEAD_MAX as u32)
+            .max_header_list_size(HEAD_MAX)
             .max_send_buffer_size(SEND_BUFFER)
             .max_concurrent_reset_streams(STREAMS_MAX as usize)
             .max_pending_accept_reset_streams(RESETS_UNSEEN_MAX)
@@ -206,7 +209,6 @@ impl Stream {
     ) -> (Stream, RequestHead) {
         let id = u64::from(respond.stream_id().as_u32());
         let (parts, body) = request.into_parts();
-        let headers = parts.headers.iter();
         let host = parts.headers.get(http::header::HOST).and_then(|h| h.to_str().ok());
         let authority = parts.uri.authority().map(|a| a.as_str()).or(host).unwrap_or_default();
         let head = RequestHead {
@@ -214,7 +216,6 @@ impl Stream {
             method: parts.method.as_str().to_owned(),
             target: parts.uri.path_and_query().map_or("/", |t| t.as_str()).to_owned(),
             authority: authority.to_owned(),
-            headers: headers.map(|(n, v)| (n.as_str().to_owned(), v.as_bytes().to_vec())).collect(),
         };
         let stream = Stream {
             id,

@@ -10,9 +10,6 @@ use bytes::Bytes;
 use crate::http1::Http1;
 use crate::http2_server::Http2;
 
-/// Most bytes in a request's head, Go's `MaxHeaderBytes` as kubelet leaves it.
-pub const HEAD_MAX: usize = 1024 * 1024;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     Http10,
@@ -20,7 +17,7 @@ pub enum Version {
     Http2,
 }
 
-/// The head of a request.
+/// What is kept of the head of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHead {
     pub version: Version,
@@ -29,16 +26,6 @@ pub struct RequestHead {
     pub target: String,
     /// Host, perhaps with a port; empty only on HTTP/1.0.
     pub authority: String,
-    /// In the order sent, names in lower case.
-    pub headers: Vec<(String, Vec<u8>)>,
-}
-
-impl RequestHead {
-    /// The first value of this name (lower case), if it is UTF-8.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let (_, value) = self.headers.iter().find(|(n, _)| n == name)?;
-        std::str::from_utf8(value).ok()
-    }
 }
 
 /// What a connection has to say. A request ends in the caller's `finish` or `abort`, or in `Gone`.

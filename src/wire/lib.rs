@@ -13,5 +13,6 @@ mod http1;
 mod http2_server;
 pub mod http_server;
 mod outbox;
+pub mod percent;
 pub mod protobuf;
 pub mod tls;

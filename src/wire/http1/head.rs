@@ -70,33 +70,46 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Refusal> {
         return Err(BAD);
     };
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    let headers = request.headers.iter();
-    let headers = headers.map(|h| (h.name.to_ascii_lowercase(), h.value.to_vec()));
-    let headers: Vec<_> = headers.collect();
+    let headers = Headers(request.headers);
     let mut head = RequestHead {
         version,
         method: method.to_owned(),
         target: String::new(),
         authority: host(&headers, version)?,
-        headers,
     };
     place_target(&mut head, target)?;
-    let body = body_kind(&head)?;
-    let expects_continue = expects_continue(&head)?;
+    let body = body_kind(&headers, version)?;
+    let expects_continue = expects_continue(&headers, version)?;
     let keep_alive = match version {
-        Version::Http10 => has_token(&head, "connection", "keep-alive"),
-        _ => !has_token(&head, "connection", "close"),
+        Version::Http10 => headers.has_token("connection", "keep-alive"),
+        _ => !headers.has_token("connection", "close"),
     };
     Ok(Parsed { head, body, keep_alive, expects_continue })
 }
 
-fn host(headers: &[(String, Vec<u8>)], version: Version) -> Result<String, Refusal> {
-    let mut hosts = headers.iter().filter(|(name, _)| name == "host").map(|(_, value)| value);
+/// The header lines of one head.
+struct Headers<'a>(&'a [httparse::Header<'a>]);
+
+impl Headers<'_> {
+    fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        let named = self.0.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named.map(|header| header.value.trim_ascii())
+    }
+
+    /// Is `token` in a header that is a list of tokens?
+    fn has_token(&self, name: &str, token: &str) -> bool {
+        let mut tokens = self.values(name).flat_map(|value| value.split(|b| *b == b','));
+        tokens.any(|t| t.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+    }
+}
+
+fn host(headers: &Headers, version: Version) -> Result<String, Refusal> {
+    let mut hosts = headers.values("host");
     match (hosts.next(), hosts.next()) {
         (None, _) if version == Version::Http10 => Ok(String::new()),
         (Some(host), None) => {
             let plain = host.iter().all(|b| b.is_ascii_graphic() && !b"/\\?#@\"<>".contains(b));
-            let host = String::from_utf8(host.clone()).map_err(|_| BAD)?;
+            let host = String::from_utf8(host.to_vec()).map_err(|_| BAD)?;
             if plain { Ok(host) } else { Err(BAD) }
         }
         _ => Err(BAD),
@@ -122,15 +135,11 @@ fn place_target(head: &mut RequestHead, target: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn values<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    head.headers.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.trim_ascii())
-}
-
-fn body_kind(head: &RequestHead) -> Result<BodyKind, Refusal> {
-    let mut codings = values(head, "transfer-encoding");
-    let mut lengths = values(head, "content-length");
+fn body_kind(headers: &Headers, version: Version) -> Result<BodyKind, Refusal> {
+    let mut codings = headers.values("transfer-encoding");
+    let mut lengths = headers.values("content-length");
     if let Some(coding) = codings.next() {
-        if head.version == Version::Http10 || lengths.next().is_some() || codings.next().is_some() {
+        if version == Version::Http10 || lengths.next().is_some() || codings.next().is_some() {
             return Err(BAD);
         }
         let chunked = coding.eq_ignore_ascii_case(b"chunked");
@@ -145,19 +154,13 @@ fn body_kind(head: &RequestHead) -> Result<BodyKind, Refusal> {
     digits.parse().map(BodyKind::Length).map_err(|_| BAD)
 }
 
-fn expects_continue(head: &RequestHead) -> Result<bool, Refusal> {
-    match values(head, "expect").next() {
+fn expects_continue(headers: &Headers, version: Version) -> Result<bool, Refusal> {
+    match headers.values("expect").next() {
         None => Ok(false),
-        Some(_) if head.version == Version::Http10 => Ok(false),
+        Some(_) if version == Version::Http10 => Ok(false),
         Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
         Some(_) => Err(Refusal(417)),
     }
-}
-
-/// Is `token` in a header that is a list of tokens?
-fn has_token(head: &RequestHead, name: &str, token: &str) -> bool {
-    let mut tokens = values(head, name).flat_map(|value| value.split(|b| *b == b','));
-    tokens.any(|t| t.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
 /// Headers that belong to the connection and not to the answer; the connection writes its own.
