@@ -5,6 +5,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use steplet_core::event;
@@ -54,6 +55,8 @@ impl Signals {
 
 /// Whether whoever started this program, such as nohup(1), wants the signal to do nothing.
 fn is_ignored(signal: Signal) -> bool {
-    let status = procfs::process::Process::myself().and_then(|me| me.status());
-    status.is_ok_and(|status| status.sigign & (1 << (signal as u32 - 1)) != 0)
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    ignored.unwrap_or(0) & (1 << (signal as u32 - 1)) != 0
 }

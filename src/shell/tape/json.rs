@@ -4,6 +4,7 @@
 use super::cri::{self, Message};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use steplet_api::json::from_slice;
 use steplet_core::effect::{Call, Effect};
 use steplet_core::event::{DiskReply, Event, HelperReply, Item, KernelReply, Outcome};
 
@@ -76,7 +77,7 @@ pub fn event_from_json(
         };
         folded = Some((place, bytes));
     }
-    let mut event: Event = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    let mut event: Event = from_slice(value.to_string().as_bytes())?;
     if let (Some((place, slot)), Some((at, bytes))) = (event_body(&mut event), folded)
         && place == at
     {

@@ -11,6 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde_json::Value;
 use steplet_api::defaults;
+use steplet_api::json::from_slice;
 use steplet_api::pod::{Pod, Toleration};
 use steplet_api::time::Time;
 use steplet_api::validation::validate_static_pod;
@@ -44,23 +45,23 @@ pub fn static_pods(manifest: &ManifestJson, origin: &Origin<'_>) -> Result<Vec<P
         return Err(format!("{}apiVersion: want \"v1\", found {version:?}", at("apiVersion")));
     }
     match (kind, origin.source) {
-        ("Pod", _) => Ok([static_pod(value, origin, manifest)?].into()),
+        ("Pod", _) => Ok([static_pod(&value, origin, manifest)?].into()),
         ("PodList", "http") => {
-            let items = value.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+            let items = value.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             if items.len() > PODS_MAX {
                 let count = items.len();
                 return Err(format!("items: {count} pods, at most {PODS_MAX} are read"));
             }
-            items.into_iter().map(|item| static_pod(item, origin, manifest)).collect()
+            items.iter().map(|item| static_pod(item, origin, manifest)).collect()
         }
         _ => Err(format!("{}kind: want \"Pod\", found {kind:?}", at("kind"))),
     }
 }
 
-fn static_pod(value: Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Result<Pod, String> {
+fn static_pod(value: &Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Result<Pod, String> {
     let canonical = value.to_string();
-    let mut pod: Pod = serde_json::from_value(value)
-        .map_err(|e| format!("{}{e}", line_of(&manifest.lines, &path_of(&e.to_string()))))?;
+    let mut pod: Pod = from_slice(canonical.as_bytes())
+        .map_err(|e| format!("{}{e}", line_of(&manifest.lines, &path_of(&e))))?;
     let meta = &mut pod.metadata;
     if meta.uid.is_empty() {
         let mut hash = Fnv128::new();
