@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use steplet_api::config::{GoDuration, KubeletConfiguration, Machine};
 use steplet_api::quantity::Quantity;
+use steplet_core::sealed::Sealed;
 use steplet_core::settings::Settings;
 use steplet_core::time::Span;
 
@@ -125,6 +126,7 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
     let single = config.single_process_oom_kill.unwrap_or(Kernel::new().version() == 1);
     let crash_loop = config.crash_loop_back_off.max_container_restart_period;
     let anonymous = config.authentication.anonymous.enabled;
+    let (static_pod_url, static_pod_url_whole) = vault.seal_url(&config.static_pod_url);
     Ok(Settings {
         node_name,
         hostname,
@@ -132,7 +134,8 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         pod_logs_dir: config.pod_logs_dir.clone(),
         container_links_dir: "/var/log/containers".into(),
         static_pod_path: config.static_pod_path.clone(),
-        static_pod_url: vault.seal_url(&config.static_pod_url),
+        static_pod_url,
+        static_pod_url_whole,
         static_pod_url_headers: headers(config, vault),
         file_check: span(config.file_check_frequency),
         http_check: span(config.http_check_frequency),
@@ -174,7 +177,7 @@ fn masked(config: &KubeletConfiguration) -> KubeletConfiguration {
 }
 
 /// The core sees seals in place of the values.
-fn headers(config: &KubeletConfiguration, vault: &mut Vault) -> Vec<(String, String)> {
+fn headers(config: &KubeletConfiguration, vault: &mut Vault) -> Vec<(String, Sealed)> {
     let all = config.static_pod_url_header.iter();
     all.flat_map(|(name, values)| values.iter().map(move |value| (name, value)))
         .map(|(name, value)| (name.clone(), vault.seal(value)))
@@ -248,8 +251,7 @@ mod tests {
         let headers = headers(&config, &mut vault);
         let [(name, value)] = &headers[..] else { panic!("{headers:?}") };
         assert_eq!(name, "Authorization");
-        assert!(!value.contains("s3cret"));
-        assert_eq!(vault.open(value), "Bearer s3cret");
+        assert_eq!(vault.open(*value).unwrap().expose(), "Bearer s3cret");
         let shown = masked(&config).to_json();
         assert!(!shown.contains("s3cret") && shown.contains("<masked>"), "{shown}");
         assert!(shown.contains("https://host/"), "{shown}");

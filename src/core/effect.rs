@@ -1,6 +1,7 @@
 //! Everything that the core does to the world, cut by door. Hashed into the chain of the run.
 
 use crate::ids::{RequestId, Token};
+use crate::sealed::Sealed;
 use crate::time::Span;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -163,7 +164,8 @@ pub enum HelperOp {
     /// Remove a directory tree of ours (a log directory); never follows a link.
     RemoveTree { path: String },
     /// GET a manifest within 10 s, at most 10 MiB. Answer: `Manifest`, or `Same` for the bytes of last time.
-    FetchManifest { url: String, headers: Vec<(String, String)> },
+    /// `whole` is the URL when `url` is only what may be shown of it.
+    FetchManifest { url: String, whole: Option<Sealed>, headers: Vec<(String, Sealed)> },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -19,6 +19,7 @@ pub mod note;
 pub mod planted;
 pub mod rng;
 pub mod route;
+pub mod sealed;
 pub mod settings;
 pub mod time;
 

@@ -1,6 +1,7 @@
 //! What the configuration means to the core: the part of `KubeletConfiguration` and of the flags that decisions need.
 //! The shell fills it in at start, after precedence, defaults and validation.
 
+use crate::sealed::Sealed;
 use crate::time::Span;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,9 +19,11 @@ pub struct Settings {
     pub container_links_dir: String,
     /// `staticPodPath`, empty when unset.
     pub static_pod_path: String,
-    /// `staticPodURL`, empty when unset.
+    /// `staticPodURL` as far as it may be shown, empty when unset.
     pub static_pod_url: String,
-    pub static_pod_url_headers: Vec<(String, String)>,
+    /// The whole of it, when it holds a user, a password or a query.
+    pub static_pod_url_whole: Option<Sealed>,
+    pub static_pod_url_headers: Vec<(String, Sealed)>,
     pub file_check: Span,
     pub http_check: Span,
     pub sync_frequency: Span,
@@ -75,6 +78,7 @@ impl Default for Settings {
             container_links_dir: "/var/log/containers".into(),
             static_pod_path: String::new(),
             static_pod_url: String::new(),
+            static_pod_url_whole: None,
             static_pod_url_headers: Vec::new(),
             file_check: Span::from_secs(20),
             http_check: Span::from_secs(20),

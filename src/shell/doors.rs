@@ -250,16 +250,13 @@ impl Doors {
                 self.helpers.submit(Asker::Core(token), Job::Kernel(op), now);
             }
             Call::Kernel(op) => self.inbox.done(token, Outcome::Kernel(self.kernel.apply(&op))),
-            Call::Helper(op) => {
-                let mut job = Job::of(op);
-                if let Job::FetchManifest { url, headers, .. } = &mut job {
-                    *url = self.vault.open(url).to_owned();
-                    for (_, value) in headers {
-                        *value = self.vault.open(value).to_owned();
-                    }
+            Call::Helper(op) => match Job::of(op, &self.vault) {
+                Ok(job) => self.helpers.submit(Asker::Core(token), job, now),
+                Err(lost) => {
+                    let fault = Fault { kind: FaultKind::Other, message: lost.to_string() };
+                    self.inbox.done(token, Outcome::Helper(Err(fault)));
                 }
-                self.helpers.submit(Asker::Core(token), job, now);
-            }
+            },
         }
     }
 

@@ -1,38 +1,79 @@
 //! Secrets that the core may carry about, but never see: it gets a seal, which a door opens on the
 //! way out.
 
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::fmt;
+use steplet_core::sealed::Sealed;
 
-/// What a seal begins with. It is not allowed in an HTTP header's value, so no value can pass for a
-/// seal.
-const MARK: char = '\u{1}';
-
-/// The secrets of this process by their seal.
+/// The secrets of this process. A seal is the number of its secret, counted from 1.
 #[derive(Default)]
 pub struct Vault {
-    kept: BTreeMap<String, String>,
+    kept: Vec<Secret>,
 }
 
+/// A secret that was opened, on its way out. Printing it says nothing.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Secret(String);
+
+/// The seal is none of this vault's: it is of an earlier life of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealLost(pub Sealed);
+
 impl Vault {
-    /// Takes a secret and returns its seal, which says nothing about it.
-    pub fn seal(&mut self, secret: &str) -> String {
-        let seal = format!("{MARK}sealed:{}", self.kept.len() + 1);
-        self.kept.insert(seal.clone(), secret.to_owned());
-        seal
+    /// Takes a secret and returns its seal.
+    pub fn seal(&mut self, secret: &str) -> Sealed {
+        let known = self.kept.iter().position(|kept| kept.0 == secret);
+        let at = known.unwrap_or_else(|| {
+            self.kept.push(Secret(secret.to_owned()));
+            self.kept.len() - 1
+        });
+        Sealed::numbered(at as u64 + 1)
     }
 
-    /// A URL as the core may know it: sealed when it may hold a credential.
-    pub fn seal_url(&mut self, url: &str) -> String {
+    /// A URL as the core may know it: what may be shown of it, and the seal of the whole when that
+    /// is more.
+    pub fn seal_url(&mut self, url: &str) -> (String, Option<Sealed>) {
         match shown_url(url) {
-            Cow::Borrowed(_) => url.to_owned(),
-            Cow::Owned(_) => self.seal(url),
+            Cow::Borrowed(_) => (url.to_owned(), None),
+            Cow::Owned(shown) => (shown, Some(self.seal(url))),
         }
     }
 
-    /// The secret behind a seal; any other text as it is.
-    pub fn open<'a>(&'a self, text: &'a str) -> &'a str {
-        self.kept.get(text).map_or(text, String::as_str)
+    pub fn open(&self, seal: Sealed) -> Result<Secret, SealLost> {
+        let at = seal.number().checked_sub(1).and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| self.kept.get(at)).cloned().ok_or(SealLost(seal))
+    }
+}
+
+impl Secret {
+    /// The secret itself, for the wire: not for messages.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(secret: String) -> Secret {
+        Secret(secret)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl fmt::Debug for Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Vault of {}", self.kept.len())
+    }
+}
+
+impl fmt::Display for SealLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the secret behind {} is not in this process", self.0)
     }
 }
 
@@ -54,12 +95,6 @@ pub fn shown_url(url: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{scheme}://{host}/<masked>"))
 }
 
-impl std::fmt::Debug for Vault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Vault of {}", self.kept.len())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,20 +103,27 @@ mod tests {
     fn seals_open_and_say_nothing() {
         let mut vault = Vault::default();
         let seal = vault.seal("Bearer s3cret");
-        assert!(!seal.contains("s3cret") && !format!("{vault:?}").contains("s3cret"));
-        assert_eq!(vault.open(&seal), "Bearer s3cret");
-        assert_eq!(vault.open("plain"), "plain");
+        assert_eq!(vault.seal("Bearer s3cret"), seal, "the same secret, the same seal");
+        let other = vault.seal("other");
+        assert_ne!(other, seal);
+        assert_eq!(vault.open(seal).unwrap().expose(), "Bearer s3cret");
+        assert_eq!(vault.open(other).unwrap().expose(), "other");
+        let printed = format!("{vault:?} {seal:?} {seal} {:?}", vault.open(seal));
+        assert!(!printed.contains("s3cret") && printed.contains("sealed:1"), "{printed}");
+        for number in [0, 3, u64::MAX] {
+            let lost = Sealed::numbered(number);
+            assert_eq!(vault.open(lost), Err(SealLost(lost)));
+        }
     }
 
     #[test]
     fn urls_with_credentials_are_sealed() {
         let check = |url: &str, want: &str| {
-            assert_eq!(shown_url(url), want, "{url}");
             let mut vault = Vault::default();
-            let sealed = vault.seal_url(url);
-            assert_eq!(sealed == url, want == url, "{url}");
-            assert!(!sealed.contains("s3cret"), "{url}");
-            assert_eq!(vault.open(&sealed), url);
+            let (shown, whole) = vault.seal_url(url);
+            assert_eq!((shown.as_str(), whole.is_none()), (want, want == url), "{url}");
+            let opened = whole.map(|seal| vault.open(seal).unwrap());
+            assert_eq!(opened.as_ref().map_or(want, Secret::expose), url);
         };
         check("", "");
         check("http://host:8080/pods.yaml", "http://host:8080/pods.yaml");

@@ -10,6 +10,7 @@ mod work;
 pub use work::{Job, serve};
 
 use super::{Door, disk, fault, kernel};
+use crate::shell::vault::Secret;
 use mio::net::UnixStream;
 use mio::{Interest, Registry};
 use std::collections::{BTreeMap, VecDeque};
@@ -52,7 +53,7 @@ pub struct Helpers {
     ending: Vec<Child>,
     answers: VecDeque<(Asker, Outcome)>,
     /// The digest of each URL's manifest as the core knows it.
-    fetched: BTreeMap<String, u64>,
+    fetched: BTreeMap<Secret, u64>,
 }
 
 struct Task {

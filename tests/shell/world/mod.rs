@@ -15,6 +15,7 @@ use steplet::shell::vault::Vault;
 use steplet_core::effect::{Call, Effect, HelperOp};
 use steplet_core::event::{Event, Fault, Outcome};
 use steplet_core::ids::Token;
+use steplet_core::sealed::Sealed;
 
 pub const SOON: Duration = Duration::from_secs(20);
 
@@ -22,6 +23,8 @@ pub struct World {
     poll: Poll,
     ready: Events,
     pub doors: Doors,
+    /// The seal of `n1`.
+    sealed: Sealed,
     next: u64,
     /// Turns that were not asked for by anything: a loop that is busy without reason.
     pub turns: u64,
@@ -39,8 +42,10 @@ impl World {
         let poll = Poll::new().expect("descriptors are left");
         let program = PathBuf::from(env!("CARGO_BIN_EXE_steplet"));
         let outside = Outside { program, ..outside };
-        let doors = Doors::new(poll.registry(), outside, Vault::default()).expect("doors open");
-        World { poll, ready: Events::with_capacity(64), doors, next: 0, turns: 0, scratch }
+        let mut vault = Vault::default();
+        let sealed = vault.seal("n1");
+        let doors = Doors::new(poll.registry(), outside, vault).expect("doors open");
+        World { poll, ready: Events::with_capacity(64), doors, sealed, next: 0, turns: 0, scratch }
     }
 
     pub fn dir(&self) -> &Path {
@@ -112,8 +117,8 @@ impl World {
 }
 
 pub fn fetch(world: &mut World, url: String) -> Token {
-    let headers = vec![("X-Node".to_owned(), "n1".to_owned())];
-    world.call(Call::Helper(HelperOp::FetchManifest { url, headers }))
+    let headers = vec![("X-Node".to_owned(), world.sealed)];
+    world.call(Call::Helper(HelperOp::FetchManifest { url, whole: None, headers }))
 }
 
 pub fn fault(outcome: Outcome) -> Fault {

@@ -239,9 +239,10 @@ impl Sources {
     fn fetch(&mut self, cx: &mut Cx<'_>) {
         let settings = cx.facts.settings();
         let url = settings.static_pod_url.clone();
+        let whole = settings.static_pod_url_whole;
         let headers = settings.static_pod_url_headers.clone();
         self.fetching = true;
-        cx.call(Ask::Url, Call::Helper(HelperOp::FetchManifest { url, headers }));
+        cx.call(Ask::Url, Call::Helper(HelperOp::FetchManifest { url, whole, headers }));
     }
 
     /// Takes in a manifest that is new or changed. A bad one leaves the pods of the last good one.

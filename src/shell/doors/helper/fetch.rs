@@ -2,7 +2,7 @@
 //!
 //! Upstream: pkg/kubelet/config/http.go (v1.36).
 
-use crate::shell::vault::shown_url;
+use crate::shell::vault::{Secret, shown_url};
 use std::io;
 use std::time::Duration;
 use steplet_core::event::{Fault, FaultKind};
@@ -18,14 +18,15 @@ const ROOTS: [&str; 3] =
 /// The body of a good answer.
 ///
 /// Errors: `TimedOut` after 10 s, `Invalid` for a body over 10 MiB and for a status other than 2xx.
-pub fn fetch(url: &str, headers: &[(String, String)]) -> Result<Vec<u8>, Fault> {
+pub fn fetch(url: &Secret, headers: &[(String, Secret)]) -> Result<Vec<u8>, Fault> {
+    let url = url.expose();
     let mut config = Agent::config_builder().timeout_global(Some(WITHIN));
     if url.starts_with("https:") {
         config = config.tls_config(tls());
     }
     let mut get = config.build().new_agent().get(url);
     for (name, value) in headers {
-        get = get.header(name, value);
+        get = get.header(name, value.expose());
     }
     let mut response = get.call().map_err(|error| fault(url, error))?;
     let body = response.body_mut().with_config().limit(BYTES_MAX);

@@ -5,7 +5,7 @@
 use super::disk::{self, Loaded};
 use super::{fetch, kernel};
 use crate::shell::tape::TapeJob;
-use crate::shell::vault::shown_url;
+use crate::shell::vault::{SealLost, Secret, Vault, shown_url};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -28,8 +28,8 @@ pub enum Job {
         path: String,
     },
     FetchManifest {
-        url: String,
-        headers: Vec<(String, String)>,
+        url: Secret,
+        headers: Vec<(String, Secret)>,
         known: Option<u64>,
     },
     PrepareContainer(Box<ContainerFiles>),
@@ -44,15 +44,19 @@ pub enum Job {
 }
 
 impl Job {
-    pub fn of(op: HelperOp) -> Job {
-        match op {
+    /// Opens what is sealed in it. Errors: a seal that this vault did not give.
+    pub fn of(op: HelperOp, vault: &Vault) -> Result<Job, SealLost> {
+        Ok(match op {
             HelperOp::SetUpPod(setup) => Job::SetUpPod(setup),
             HelperOp::TearDownPod { pod_dir } => Job::TearDownPod { pod_dir },
             HelperOp::RemoveTree { path } => Job::RemoveTree { path },
-            HelperOp::FetchManifest { url, headers } => {
-                Job::FetchManifest { url, headers, known: None }
+            HelperOp::FetchManifest { url, whole, headers } => {
+                let url = whole.map_or(Ok(Secret::from(url)), |seal| vault.open(seal))?;
+                let headers = headers.into_iter();
+                let headers = headers.map(|(name, seal)| Ok((name, vault.open(seal)?)));
+                Job::FetchManifest { url, headers: headers.collect::<Result<_, _>>()?, known: None }
             }
-        }
+        })
     }
 
     /// Jobs on the same thing are done one after the other, so that a hung one holds up its own
@@ -62,7 +66,7 @@ impl Job {
             Job::SetUpPod(setup) => Some(&setup.pod_dir),
             Job::TearDownPod { pod_dir } => Some(pod_dir),
             Job::RemoveTree { path } | Job::LoadManifest { path, .. } => Some(path),
-            Job::FetchManifest { url, .. } => Some(url),
+            Job::FetchManifest { url, .. } => Some(url.expose()),
             Job::PrepareContainer(files) => files.subpaths.first().map(|sub| &*sub.volume),
             Job::Kernel(_) => Some("cgroup"),
             Job::Tape(_) => Some("tape"),
@@ -108,7 +112,7 @@ impl Job {
             Job::TearDownPod { pod_dir } => helper(disk::tear_down(Path::new(&pod_dir))),
             Job::RemoveTree { path } => helper(disk::remove_tree(Path::new(&path))),
             Job::FetchManifest { url, headers, known } => match fetch::fetch(&url, &headers) {
-                Ok(bytes) => answer(disk::understand(&shown_url(&url), &bytes, known)),
+                Ok(bytes) => answer(disk::understand(&shown_url(url.expose()), &bytes, known)),
                 Err(fault) => Outcome::Helper(Err(fault)),
             },
             Job::PrepareContainer(files) => {
