@@ -78,6 +78,16 @@ fn find(name: &str) -> Option<&'static Gate> {
     GATES.binary_search_by(|gate| gate.name.cmp(name)).ok().map(|at| &GATES[at])
 }
 
+/// What says the same of a gate as nothing.
+pub(super) fn default(name: &str) -> Option<bool> {
+    match name {
+        "AllAlpha" => Some(false),
+        // Some are on, some are off.
+        "AllBeta" => None,
+        _ => find(name).map(|gate| gate.default),
+    }
+}
+
 fn at(name: &str, what: String) -> Problem {
     Problem::new(&format!("featureGates.{name}"), ProblemKind::Invalid, what)
 }

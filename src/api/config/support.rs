@@ -1,5 +1,6 @@
 //! Which fields this program lives up to. A new field does not pass the tests without a row here.
 
+use super::gates;
 use super::kubelet::KubeletConfiguration;
 use super::problem::{Problem, ProblemKind};
 use Support::{Honoured, Moot, NotYet, Refused};
@@ -171,6 +172,11 @@ const ROWS: &[Row] = &[
     row("userNamespaces", NotYet),
 ];
 
+/// Gates that decide something here. Of the others only the default is lived up to.
+const GATES_HONOURED: [&str; 2] = ["KubeletCrashLoopBackOffMax", "LoggingAlphaOptions"];
+/// What can be reserved so far.
+const RESERVED: [&str; 3] = ["cpu", "memory", "pid"];
+
 /// What a configuration asks for beyond what this program does.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Beyond {
@@ -203,6 +209,17 @@ impl KubeletConfiguration {
                     beyond.refused.push(Problem::new(row.path, ProblemKind::Refused, what));
                 }
             }
+        }
+        let gates = self.feature_gates.iter();
+        let idle = gates.filter(|(name, on)| {
+            !GATES_HONOURED.contains(&name.as_str()) && gates::default(name) != Some(**on)
+        });
+        beyond.not_yet.extend(idle.map(|(name, _)| format!("featureGates.{name}")));
+        let reserved =
+            [("kubeReserved", &self.kube_reserved), ("systemReserved", &self.system_reserved)];
+        for (field, amounts) in reserved {
+            let idle = amounts.keys().filter(|key| !RESERVED.contains(&key.as_str()));
+            beyond.not_yet.extend(idle.map(|key| format!("{field}[{key}]")));
         }
         beyond
     }
@@ -261,6 +278,14 @@ mod tests {
         check("maxPods", "20", &[], &[]);
         check("hairpinMode", "\"none\"", &[], &[]);
         check("evictionHard", r#"{"memory.available": "1Gi"}"#, &["evictionHard"], &[]);
+        check("featureGates", r#"{"MemoryQoS": true}"#, &["featureGates.MemoryQoS"], &[]);
+        check("featureGates", r#"{"EnvFiles": false}"#, &["featureGates.EnvFiles"], &[]);
+        check("featureGates", r#"{"AllBeta": false}"#, &["featureGates.AllBeta"], &[]);
+        check("featureGates", r#"{"MemoryQoS": false, "AllAlpha": false}"#, &[], &[]);
+        check("featureGates", r#"{"KubeletCrashLoopBackOffMax": false}"#, &[], &[]);
+        check("kubeReserved", r#"{"cpu": "1", "memory": "1Gi", "pid": "9"}"#, &[], &[]);
+        let disk = &["systemReserved[ephemeral-storage]"];
+        check("systemReserved", r#"{"ephemeral-storage": "1Gi"}"#, disk, &[]);
         check("authentication.x509.clientCAFile", "\"/ca\"", &["authentication.x509"], &[]);
         check("memorySwap.swapBehavior", "\"NoSwap\"", &[], &[]);
         check("enforceNodeAllocatable", "[\"none\"]", &[], &[]);

@@ -243,9 +243,14 @@ fn warnings(line: &CommandLine, problems: &[Problem], not_yet: Vec<String>) -> V
     let mut warnings: Vec<String> =
         problems.iter().map(|problem| format!("ignored: {problem}")).collect();
     let dashed = |names: &[&str]| names.iter().map(|n| format!("--{n}")).collect::<Vec<_>>();
-    if !line.deprecated.is_empty() {
-        let flags = dashed(&line.deprecated).join(", ");
+    let is_field = |name: &&&str| line.fields.iter().any(|(flag, ..)| flag == *name);
+    let (mirrors, others): (Vec<_>, Vec<_>) = line.deprecated.iter().partition(is_field);
+    if !mirrors.is_empty() {
+        let flags = dashed(&mirrors).join(", ");
         warnings.push(format!("deprecated flags, better set in the file of --config: {flags}"));
+    }
+    if !others.is_empty() {
+        warnings.push(format!("deprecated flags: {}", dashed(&others).join(", ")));
     }
     let mut idle = dashed(&line.not_yet);
     idle.extend(not_yet);
@@ -439,6 +444,15 @@ mod tests {
             [
                 "deprecated flags, better set in the file of --config: --max-pods, --port",
                 "set but without effect yet: --node-labels",
+            ]
+        );
+        let args = ["--boot-id-file=/x", "--max-pods=5", "--maximum-dead-containers=3"];
+        assert_eq!(
+            run(&args, &[], false).unwrap().warnings,
+            [
+                "deprecated flags, better set in the file of --config: --max-pods",
+                "deprecated flags: --maximum-dead-containers, --boot-id-file",
+                "set but without effect yet: --maximum-dead-containers, --boot-id-file",
             ]
         );
         assert_eq!(run(&[], &[], false).unwrap().warnings, Vec::<String>::new());

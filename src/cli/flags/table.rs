@@ -111,7 +111,7 @@ const fn not_yet(flag: Flag) -> Flag {
 
 /// A flag of the statistics library that slipped into the kubelet long ago.
 const fn cadvisor(name: &'static str, kind: Kind) -> Flag {
-    Flag { deprecated: true, ..flag(name, kind, Group::Old, To::Nowhere, "") }
+    old(name, kind, To::Nowhere, "")
 }
 
 const fn old(name: &'static str, kind: Kind, to: To, help: &'static str) -> Flag {
