@@ -34,7 +34,9 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
     let config = &told.config;
     let json = config.logging.format == "json";
     let format = if json { log::Format::Json } else { log::Format::Text };
-    log::start(format, Some(config.logging.verbosity));
+    let vmodule = config.logging.vmodule.iter();
+    let vmodule = vmodule.map(|item| (item.file_pattern.clone(), item.verbosity)).collect();
+    log::start(format, config.logging.verbosity, vmodule);
     refuse(&told, cgroup_version)?;
 
     let runtime = boot::socket_path(&config.container_runtime_endpoint)?;
@@ -91,6 +93,13 @@ fn refuse(told: &flags::Settings, cgroup_version: u8) -> Result<(), String> {
              --manifest-url (staticPodURL)"
                 .into(),
         );
+    }
+    let patterns = told.config.logging.vmodule.iter().map(|item| item.file_pattern.as_str());
+    if let Some(pattern) = patterns.into_iter().find(|p| p.contains(['[', ']', '\\'])) {
+        return Err(format!(
+            "--vmodule {pattern} (logging.vmodule): of the signs in patterns this version knows * \
+             and ? only"
+        ));
     }
     if told.flags.exit_on_lock_contention {
         return Err(

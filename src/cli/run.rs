@@ -74,7 +74,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
         print!("{HELP}");
         return Ok(0);
     }
-    log::start(log::Format::Text, options.verbosity);
+    match options.verbosity {
+        Some(verbosity) => log::start(log::Format::Text, verbosity, Vec::new()),
+        None => log::start_quiet(),
+    }
     if options.files.is_empty() {
         return Err("which pods? `steplet run FILE...`; see `steplet run --help`".into());
     }

@@ -34,27 +34,41 @@ struct Held {
     dropped: u64,
 }
 
-/// Starts logging; only the first call counts. `None`: warnings and errors only.
-pub fn start(format: Format, verbosity: Option<u32>) {
-    let level = match verbosity {
-        Some(TRACE_FROM..) => LevelFilter::Trace,
-        Some(DEBUG_FROM..) => LevelFilter::Debug,
-        Some(_) => LevelFilter::Info,
-        None => LevelFilter::Warn,
-    };
-    start_at(format, level);
+/// A pattern of `--vmodule`, and how much the files that it names log.
+pub type Pattern = (String, u32);
+
+/// Starts logging; only the first call counts. Files that `vmodule` names may say more than the rest.
+pub fn start(format: Format, verbosity: u32, vmodule: Vec<Pattern>) {
+    start_at(format, level(verbosity), vmodule);
 }
 
-fn start_at(format: Format, level: LevelFilter) {
+/// Starts logging of warnings and errors only.
+pub fn start_quiet() {
+    start_at(Format::Text, LevelFilter::Warn, Vec::new());
+}
+
+fn level(verbosity: u32) -> LevelFilter {
+    match verbosity {
+        TRACE_FROM.. => LevelFilter::Trace,
+        DEBUG_FROM.. => LevelFilter::Debug,
+        _ => LevelFilter::Info,
+    }
+}
+
+fn start_at(format: Format, usual: LevelFilter, vmodule: Vec<Pattern>) {
     let format = *FORMAT.get_or_init(|| format);
     let pid = std::process::id();
+    let most = vmodule.iter().map(|(_, verbosity)| level(*verbosity)).fold(usual, Ord::max);
     let mut builder = Builder::new();
     // The protocol crates below us log each frame; nobody asked for that.
-    builder.filter_module("steplet", level).target(Target::Pipe(Box::new(Out)));
+    builder.filter_module("steplet", most).target(Target::Pipe(Box::new(Out)));
     builder.format(move |out, record| {
+        if record.level() > usual && !raised(&vmodule, record) {
+            return Ok(());
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let line = match format {
-            Format::Text => text(now, pid, record),
+            Format::Text => text(local(now), pid, record),
             Format::Json => json(now, record),
         };
         out.write_all(line.as_bytes())
@@ -75,7 +89,32 @@ pub fn manner() -> [&'static str; 2] {
 /// Starts logging in the manner of another process. Words that make no sense are the defaults.
 pub fn start_as(format: &str, level: &str) {
     let format = if format == "json" { Format::Json } else { Format::Text };
-    start_at(format, level.parse().unwrap_or(LevelFilter::Warn));
+    start_at(format, level.parse().unwrap_or(LevelFilter::Warn), Vec::new());
+}
+
+/// Whether the first pattern that names the record's file lets it through.
+fn raised(vmodule: &[Pattern], record: &Record<'_>) -> bool {
+    let file = module(record.file().unwrap_or_default());
+    let found = vmodule.iter().find(|(pattern, _)| matches(pattern.as_bytes(), file.as_bytes()));
+    found.is_some_and(|(_, verbosity)| record.level() <= level(*verbosity))
+}
+
+/// The name of a file as `--vmodule` means it: without folder and ending; `workers/mod.rs` is workers.
+fn module(path: &str) -> &str {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// `*` stands for any text, `?` for one character.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern, name) {
+        ([], []) => true,
+        ([b'*', rest @ ..], _) => (0..=name.len()).any(|at| matches(rest, &name[at..])),
+        ([b'?', rest @ ..], [_, name @ ..]) => matches(rest, name),
+        ([one, rest @ ..], [other, name @ ..]) => one == other && matches(rest, name),
+        _ => false,
+    }
 }
 
 /// From now on lines are kept for `take_held`, so that they do not tear up what is drawn on the
@@ -116,7 +155,22 @@ impl Write for Out {
     }
 }
 
-/// `I1130 15:04:05.000000   12345 file.rs:123] message`, in UTC.
+/// The same instant as a clock on the wall shows it here. klog writes local time, and so does what else lands in the
+/// journal beside these lines.
+fn local(now: Duration) -> Duration {
+    let seconds = libc::time_t::try_from(now.as_secs()).unwrap_or_default();
+    // SAFETY: a tm is plain numbers and a pointer that may be null.
+    let mut broken_down: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are good; the environment, which holds TZ, is never changed by this process.
+    if unsafe { libc::localtime_r(&raw const seconds, &raw mut broken_down) }.is_null() {
+        return now;
+    }
+    let east = broken_down.tm_gmtoff;
+    let ahead = Duration::from_secs(east.unsigned_abs());
+    if east < 0 { now.saturating_sub(ahead) } else { now.saturating_add(ahead) }
+}
+
+/// `I1130 15:04:05.000000   12345 file.rs:123] message`.
 fn text(now: Duration, pid: u32, record: &Record<'_>) -> String {
     let letter = match record.level() {
         Level::Error => 'E',
@@ -183,6 +237,43 @@ mod tests {
             "{\"ts\":1796051045123.456,\"caller\":\"reactor.rs:7\",\
              \"msg\":\"Pod \\\"web\\\" started\"}\n",
         );
+    }
+
+    #[test]
+    fn patterns_name_files() {
+        let check = |pattern: &str, path: &str, want: bool| {
+            let found = matches(pattern.as_bytes(), module(path).as_bytes());
+            assert_eq!(found, want, "{pattern} {path}");
+        };
+        check("pleg", "src/core/managers/pods/pleg.rs", true);
+        check("workers", "src/core/managers/pods/workers/mod.rs", true);
+        check("worker", "src/core/managers/pods/workers/mod.rs", false);
+        check("worker*", "src/core/managers/pods/workers/worker.rs", true);
+        check("*l?g", "pleg.rs", true);
+        check("*", "pleg.rs", true);
+        check("?", "pleg.rs", false);
+        check("", "pleg.rs", false);
+    }
+
+    #[test]
+    fn named_files_say_more() {
+        let vmodule = [("pleg".to_owned(), 4), ("p*".to_owned(), 9)];
+        let check = |file: &str, level, want: bool| {
+            let record = Record::builder().file(Some(file)).level(level).build();
+            assert_eq!(raised(&vmodule, &record), want, "{file} {level}");
+        };
+        check("src/pleg.rs", Level::Debug, true);
+        check("src/pleg.rs", Level::Trace, false);
+        check("src/plan.rs", Level::Trace, true);
+        check("src/status.rs", Level::Debug, false);
+    }
+
+    #[test]
+    fn local_time_is_within_a_day_of_utc() {
+        let now = Duration::new(1_796_051_045, 123_456_789);
+        let apart = local(now).abs_diff(now);
+        assert!(apart <= Duration::from_secs(14 * 3600), "{apart:?}");
+        assert_eq!(local(now).subsec_nanos(), 123_456_789);
     }
 
     #[test]

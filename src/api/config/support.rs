@@ -148,7 +148,7 @@ const ROWS: &[Row] = &[
     // Each line is written as it comes.
     row("logging.flushFrequency", Moot),
     row("logging.verbosity", Honoured),
-    row("logging.vmodule", NotYet),
+    row("logging.vmodule", Honoured),
     row("logging.options", NotYet),
     row("enableSystemLogHandler", NotYet),
     row("enableSystemLogQuery", NotYet),
