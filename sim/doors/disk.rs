@@ -95,14 +95,13 @@ impl Disk {
             }
         }
         for volume in &setup.volumes {
-            match &volume.kind {
-                VolumeKind::EmptyDir { path, .. } => self.make_dir(path)?,
-                VolumeKind::MemoryDir { path, .. } => {
-                    self.make_dir(path)?;
-                    self.mounts.insert(path.clone());
-                }
-                VolumeKind::HostPath { path, kind } => self.host_path(path, *kind)?,
-            }
+            self.set_up_volume(&volume.kind).map_err(|fault| Fault {
+                message: format!(
+                    "MountVolume.SetUp failed for volume \"{}\" : {}",
+                    volume.name, fault.message
+                ),
+                ..fault
+            })?;
         }
         Ok(PodReady {
             existed,
@@ -111,6 +110,18 @@ impl Disk {
                 .then(|| "nameserver 10.0.0.1\nsearch example.com\n".to_owned()),
             node_hosts: setup.node_hosts.then(|| "127.0.0.1\tlocalhost\n".to_owned()),
         })
+    }
+
+    fn set_up_volume(&mut self, kind: &VolumeKind) -> Result<(), Fault> {
+        match kind {
+            VolumeKind::EmptyDir { path, .. } => self.make_dir(path),
+            VolumeKind::MemoryDir { path, .. } => {
+                self.make_dir(path)?;
+                self.mounts.insert(path.clone());
+                Ok(())
+            }
+            VolumeKind::HostPath { path, kind } => self.host_path(path, *kind),
+        }
     }
 
     /// The host has `/srv` and whatever was made before; a missing path is made only when its type says so.

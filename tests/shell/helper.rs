@@ -66,7 +66,10 @@ fn pods_with_foreign_volumes_are_set_up_and_torn_down() {
     let right = setup(vec![volume("m", memory)]);
     let token = world.call(Call::Helper(HelperOp::SetUpPod(Box::new(wrong))));
     let message = fault(world.outcome(token)).message;
-    let want = format!("volume data: hostPath type check failed: {bad} is not a directory");
+    let want = format!(
+        "MountVolume.SetUp failed for volume \"data\" : \
+         hostPath type check failed: {bad} is not a directory"
+    );
     assert_eq!(message, want);
     for _ in 0..2 {
         let token = world.call(Call::Helper(HelperOp::SetUpPod(Box::new(right.clone()))));

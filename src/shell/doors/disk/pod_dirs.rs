@@ -40,7 +40,11 @@ pub fn set_up(setup: &PodSetup) -> Result<PodReady, Fault> {
     }
     for volume in &setup.volumes {
         set_up_volume(&volume.kind).map_err(|fault| Fault {
-            message: format!("volume {}: {}", volume.name, fault.message),
+            // The words of pkg/volume/util/operationexecutor, blank before the colon included.
+            message: format!(
+                "MountVolume.SetUp failed for volume \"{}\" : {}",
+                volume.name, fault.message
+            ),
             ..fault
         })?;
     }
