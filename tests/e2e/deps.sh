@@ -36,9 +36,14 @@ rust() {
     local target installed
     if ! command -v rustup >/dev/null; then
         packages ca-certificates curl
-        say "installing rustup, the toolchain's installer"
-        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-            sh -s -- -y -q --no-modify-path --profile minimal --default-toolchain none
+        # Debian 13 has a package; it would push out a cargo that is a package itself.
+        if ! command -v cargo >/dev/null && LC_ALL=C apt-cache policy rustup | grep -q 'Candidate: [^(]'; then
+            packages rustup
+        else
+            say "no package rustup here: running its official installer, sh.rustup.rs"
+            curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+                sh -s -- -y -q --no-modify-path --profile minimal --default-toolchain none
+        fi
     fi
     # Read from rust-toolchain.toml: rustup does not always install by itself.
     local channel
