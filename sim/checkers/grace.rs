@@ -1,4 +1,4 @@
-//! An app gets the time to stop that its pod promises: not less, and never more (B21, B38).
+//! An app gets the time to stop that its pod promises: not less, and never more (k/k#97722, k/k#83916).
 
 use super::Judge;
 use crate::ledger::{Ask, Ledger};

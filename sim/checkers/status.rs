@@ -1,4 +1,4 @@
-//! What `/pods` says of a pod never goes back: a restart count does not fall, an end is final (B01, B35).
+//! What `/pods` says of a pod never goes back: a restart count does not fall, an end is final (k/k#134153, k/k#58711).
 
 use super::Judge;
 use crate::ledger::{Ask, Ledger};

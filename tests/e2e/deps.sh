@@ -37,7 +37,7 @@ rust() {
     if ! command -v rustup >/dev/null; then
         packages ca-certificates curl
         # Debian 13 has a package; it would push out a cargo that is a package itself.
-        if ! command -v cargo >/dev/null && LC_ALL=C apt-cache policy rustup | grep -q 'Candidate: [^(]'; then
+        if ! command -v cargo >/dev/null && LC_ALL=C apt-cache policy rustup | grep 'Candidate: [^(]' >/dev/null; then
             packages rustup
         else
             say "no package rustup here: running its official installer, sh.rustup.rs"

@@ -1,6 +1,6 @@
 //! What to do next for a pod that is to run: one step, from what its spec wants and what the runtime shows.
 //!
-//! Upstream: computePodActions in pkg/kubelet/kuberuntime (v1.36); contract.md 5.5. Upstream computes a list of
+//! Upstream: computePodActions in pkg/kubelet/kuberuntime (v1.36). Upstream computes a list of
 //! actions and carries them out; here each step is followed by a fresh look, so a plan is never out of date.
 //! Pure: the same pod, view and marks give the same step.
 
@@ -48,7 +48,7 @@ pub struct Start {
     pub init: bool,
     pub attempt: u32,
     pub sandbox: SandboxId,
-    /// Made by an earlier call whose answer was lost: only start it (B60).
+    /// Made by an earlier call whose answer was lost: only start it (containerd#4604).
     pub adopt: Option<ContainerId>,
 }
 
@@ -205,7 +205,7 @@ fn starts(pod: &Pod, view: &PodView, marks: &Marks<'_>) -> Plan {
     Plan::Rest { until, held }
 }
 
-/// Stops whatever may run of a pod. Sidecars go last, in reverse order (contract 5.5); `ended` waits for the others.
+/// Stops whatever may run of a pod. Sidecars go last, in reverse order (KEP-753); `ended` waits for the others.
 pub fn stop_all(pod: &Pod, view: &PodView, grace_seconds: i64) -> Step {
     let running =
         |c: &&ContainerView| matches!(c.state, ContainerState::Running | ContainerState::Unknown);

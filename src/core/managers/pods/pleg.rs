@@ -1,12 +1,12 @@
 //! Pod lifecycle event generator: lists what the runtime has each second and looks closer at pods that differ.
 //!
-//! Upstream: pkg/kubelet/pleg/generic.go (v1.36); contract.md 5.11.
+//! Upstream: pkg/kubelet/pleg/generic.go (v1.36).
 //! Owns: the rows of the last relist, the inspections under way.
 //! Publishes: `facts.pleg`: a view of each pod, how long ago the last relist succeeded.
 //! Hears: Booted, RuntimeNote (what our own calls changed). Says: Inspected, RuntimeBack.
 //! Asks: ListPodSandbox, ListContainers, PodSandboxStatus, ContainerStatus, the termination message.
 //! Never: lets an answer that was asked for earlier overwrite what was learned later. Freshness is a counter
-//! of asks, never a clock (B01).
+//! of asks, never a clock (k/k#134153).
 
 use super::view::{ContainerState, ContainerView, PodView, SandboxView};
 use crate::cx::Cx;
@@ -29,7 +29,8 @@ use steplet_api::cri as api;
 
 /// How often the runtime's lists are asked for.
 const PERIOD: Span = Span::from_secs(1);
-/// A termination message of a container that fell back to its log: 80 lines, 2048 bytes (contract 5.6).
+/// A termination message of a container that fell back to its log: 80 lines, 2048 bytes
+/// (pkg/kubelet/container/runtime.go).
 const LOG_TAIL_LINES: u32 = 80;
 const LOG_TAIL_BYTES: u32 = 2_048;
 
@@ -361,7 +362,7 @@ impl Pleg {
     }
 
     /// Asks for the status of everything of a pod that differs from its view. One inspection a pod at a time:
-    /// a container that hangs holds up its own pod only (B58).
+    /// a container that hangs holds up its own pod only (k/k#94829).
     fn inspect(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         cx.facts.pleg.stale.insert(uid.clone());
         if self.inspecting.contains_key(uid) {

@@ -1,8 +1,8 @@
 //! What the restart policy wants of a pod: which containers run again, how far initialization is,
 //! when all is over.
 //!
-//! Upstream: pkg/kubelet/kuberuntime (computePodActions, computeInitContainerActions), v1.36;
-//! contract.md 5.5. Pure reads of a spec and a view: the plan of a sync and the reported status
+//! Upstream: pkg/kubelet/kuberuntime (computePodActions, computeInitContainerActions), v1.36.
+//! Pure reads of a spec and a view: the plan of a sync and the reported status
 //! must agree, so both ask here. What ran in an older sandbox does not count as initialization: the
 //! view knows the sandbox of each container, so removed init containers never run again beside
 //! running ones (k/k#62362), and a new sandbox starts from the first.

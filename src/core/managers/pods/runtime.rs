@@ -1,6 +1,6 @@
 //! Carries out one step for one pod: the calls, in order, and what each answer means.
 //!
-//! Upstream: pkg/kubelet/kuberuntime (SyncPod, startContainer, killPodWithSyncResult), v1.36; contract.md 5.5, 6.
+//! Upstream: pkg/kubelet/kuberuntime (SyncPod, startContainer, killPodWithSyncResult), v1.36.
 //! Owns: the step that is under way for each pod. Publishes: -.
 //! Hears: StepNote Wanted and CancelWanted, ImageNote::Ready. Says: StepNote::Done, RuntimeNote, ImageNote, Said.
 //! Asks: sandboxes and containers of the runtime, directories of the disk, cgroups of the kernel.
@@ -382,7 +382,7 @@ impl Runtime {
         match result {
             Err(e) => {
                 let text = rpc_text(&e);
-                // While the runtime still works on a call that came too late, each try fails alike (B60).
+                // While the runtime still works on a call that came too late, each try fails alike (containerd#4604).
                 let known =
                     cx.facts.workers.worker(&uid).and_then(|w| w.reasons().get(&start.name));
                 if known.is_none_or(|reason| reason.message != text) {

@@ -18,7 +18,7 @@ use steplet_api::pod::Pod;
 
 /// The default of `terminationGracePeriodSeconds`.
 const GRACE_DEFAULT: i64 = 30;
-/// The runtime gets no shorter grace (contract 5.6).
+/// The runtime gets no shorter grace (minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime).
 pub(super) const GRACE_LEAST: i64 = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub enum Why {
     DeadlineExceeded,
 }
 
-/// Why a container waits: contract.md 5.5.
+/// Why a container waits, in the words of pkg/kubelet/container/sync_result.go and pkg/kubelet/images/types.go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
     pub reason: Box<str>,
