@@ -34,6 +34,7 @@ impl Node {
     /// Runs until the end. Returns the exit status. Errors: a sentence for people.
     pub fn run(self) -> Result<i32, String> {
         let _until_the_end = self.held;
+        let watchdog = boot::Watchdog::wanted()?;
         let root = Path::new(&self.settings.root_dir);
         for (dir, mode) in
             [(root.join("pods"), 0o750), (self.settings.pod_logs_dir.clone().into(), 0o750)]
@@ -65,6 +66,9 @@ impl Node {
         }
         if let Some(watcher) = self.watcher {
             reactor.watch(watcher);
+        }
+        if let Some(watchdog) = watchdog {
+            reactor.feed(watchdog);
         }
         if let Some(span) = self.stop_after {
             reactor.stop_after(span);

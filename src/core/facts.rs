@@ -2,7 +2,7 @@
 
 use crate::calls::CallFacts;
 use crate::event::Machine;
-use crate::limits::PLEG_UNHEALTHY_AFTER;
+use crate::limits::{PLEG_UNHEALTHY_AFTER, SYNC_REST_MIN};
 use crate::managers::images::pull::PullFacts;
 use crate::managers::node::events::EventsFacts;
 use crate::managers::node::runtime_status::RuntimeStatusFacts;
@@ -57,11 +57,16 @@ impl Facts {
         self.boot.machine()
     }
 
-    /// When pods were last worked on, as upstream's syncLoop would: not while the runtime is down, nor when the last
-    /// relist is too old (runtimeErrors in pkg/kubelet/runtime.go). None before that was possible at all.
-    pub fn last_sync(&self, now: Mono) -> Option<Mono> {
+    /// Why the agent cannot do its work, for `/healthz` and the watchdog; None while it can.
+    ///
+    /// Upstream: syncLoopHealthCheck in pkg/kubelet/server/server.go (v1.36). Its loop does not turn while the runtime
+    /// is down or its pods could not be listed for three minutes; here it is the work on pods that rests. Before the
+    /// first turn it is not judged.
+    pub fn sync_loop_problem(&self, now: Mono) -> Option<&'static str> {
         let pleg = self.pleg.last_good()? + PLEG_UNHEALTHY_AFTER;
-        Some(self.runtime_status.well_until(now)?.min(pleg))
+        let turned = self.runtime_status.well_until(now)?.min(pleg);
+        let rest_max = self.settings().sync_frequency.times(2).max(SYNC_REST_MIN);
+        (now.since(turned) > rest_max).then_some("sync Loop took longer than expected")
     }
 
     /// Why the node is not ready, in upstream's words (pkg/kubelet/runtime.go); None when it is.

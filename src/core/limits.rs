@@ -12,5 +12,7 @@ pub const EVENTS_KEPT_MAX: usize = 256;
 pub const MESSAGE_BYTES_MAX: usize = 4_096;
 /// How long a relist may take before the PLEG is unhealthy.
 pub const PLEG_UNHEALTHY_AFTER: Span = Span::from_secs(180);
+/// How long no pod can be worked on before the agent counts as broken, whatever `syncFrequency` is.
+pub const SYNC_REST_MIN: Span = Span::from_secs(300);
 /// How long the last good runtime status counts.
 pub const RUNTIME_DOWN_AFTER: Span = Span::from_secs(30);

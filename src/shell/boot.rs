@@ -1,5 +1,9 @@
 //! What start-up does and finds out: the lock, the limits, the machine.
 
+mod notify;
+
+pub use notify::{Watchdog, notify_ready};
+
 use super::doors::Kernel;
 use super::doors::make_dirs;
 use nix::errno::Errno;
@@ -11,13 +15,10 @@ use nix::unistd::{SysconfVar, gethostname, sysconf};
 use procfs::net::{RouteEntry, route};
 use procfs::process::all_processes;
 use procfs::{Current, Meminfo};
-use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use steplet_core::event::Machine;
 
@@ -149,24 +150,6 @@ fn raise_open_files(wanted: u64) -> nix::Result<()> {
 pub fn hostname() -> Result<String, String> {
     let name = gethostname().map_err(|errno| format!("this host has no name: {errno}"))?;
     Ok(name.to_string_lossy().trim().to_owned())
-}
-
-/// Tells the service manager that the agent is up, if it wants to know (sd_notify(3)).
-pub fn notify_ready() {
-    if let Some(path) = std::env::var_os("NOTIFY_SOCKET") {
-        tell_ready(&path);
-    }
-}
-
-fn tell_ready(path: &OsStr) {
-    let address = match path.as_encoded_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
-        _ => SocketAddr::from_pathname(path),
-    };
-    let told = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(b"READY=1\n", &to));
-    if let Err(error) = told {
-        log::warn!("Cannot tell {} that this agent is ready: {error}", path.display());
-    }
 }
 
 /// The path of a unix socket as `containerRuntimeEndpoint` names it. Errors: a sentence for people.
@@ -361,18 +344,6 @@ mod tests {
         }
         drop(first);
         lock(&root).unwrap();
-    }
-
-    #[test]
-    fn the_service_manager_is_told() {
-        let scratch = Scratch::new("notify");
-        let path = scratch.path().join("notify");
-        let manager = UnixDatagram::bind(&path).unwrap();
-        manager.set_nonblocking(true).unwrap();
-        tell_ready(path.as_os_str());
-        let mut said = [0; 64];
-        let n = manager.recv(&mut said).unwrap();
-        assert_eq!(&said[..n], b"READY=1\n");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The loop: wait, read the doors, step the core, carry out what it wants. The only `mio::Poll`.
 
+use super::boot::Watchdog;
 use super::clock::{self, Clock};
 use super::crash;
 use super::doors::{Doors, Job, Outside};
@@ -39,6 +40,7 @@ pub struct Reactor {
     doors: Doors,
     turns: Turns,
     watcher: Option<Watcher>,
+    watchdog: Option<Watchdog>,
     /// When to ask the core to end as if by Ctrl-C.
     stop_at: Option<Mono>,
     /// When to give back what was mapped and is not needed.
@@ -67,6 +69,7 @@ impl Reactor {
             doors,
             turns: Turns::new(),
             watcher: None,
+            watchdog: None,
             stop_at: None,
             trim_at: Mono(clock::mono().0.saturating_add(FIRST_TRIM.0)),
             exit: None,
@@ -83,6 +86,11 @@ impl Reactor {
 
     pub fn watch(&mut self, watcher: Watcher) {
         self.watcher = Some(watcher);
+    }
+
+    /// Gives the service manager the signs of life that it wants.
+    pub fn feed(&mut self, watchdog: Watchdog) {
+        self.watchdog = Some(watchdog);
     }
 
     /// Ends the run after a while, as if by Ctrl-C.
@@ -147,6 +155,10 @@ impl Reactor {
             self.doors.ready(event, now);
         }
         self.doors.tend(now);
+        if let Some(watchdog) = &mut self.watchdog {
+            let facts = self.taped.core().facts();
+            watchdog.tend(now, || facts.sync_loop_problem(now));
+        }
         if self.trim_at <= now {
             memory::forget_text();
             self.trim_at = now + TRIM_EVERY;
@@ -244,7 +256,8 @@ impl Reactor {
         if self.doors.busy() {
             return Some(Duration::ZERO);
         }
-        let wanted = [self.taped.core().deadline(), self.doors.deadline(), self.stop_at];
+        let watchdog = self.watchdog.map(|watchdog| watchdog.next());
+        let wanted = [self.taped.core().deadline(), self.doors.deadline(), self.stop_at, watchdog];
         let next = wanted.into_iter().flatten().min()?;
         Some(Duration::from_nanos(next.since(clock::mono()).0))
     }

@@ -1,6 +1,6 @@
 //! `/healthz`: the checks of a port, and how their verdicts read.
 //!
-//! Upstream: apiserver's pkg/server/healthz, and syncLoopHealthCheck in pkg/kubelet/server/server.go (v1.36). Pure.
+//! Upstream: apiserver's pkg/server/healthz (v1.36). Pure.
 //! Upstream's fourth check of 10250, `device-plugin`, comes with the device plugins: until then nothing claims that
 //! they are well.
 
@@ -8,13 +8,10 @@ use super::{not_found, text};
 use crate::effect::Reply;
 use crate::event::{Listener, Request};
 use crate::facts::Facts;
-use crate::time::{Mono, Span};
+use crate::time::Mono;
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
-
-/// The loop may rest for twice `syncFrequency`, and for this long at least.
-const REST_MIN: Span = Span::from_secs(300);
 
 struct Check {
     name: &'static str,
@@ -28,16 +25,9 @@ pub(super) fn answer(facts: &Facts, now: Mono, request: &Request) -> Reply {
     if request.listener == Listener::Healthz {
         return verdict(request, &[check("ping", None)]);
     }
-    let loops = sync_loop(facts, now);
-    verdict(request, &[check("ping", None), check("log", None), check("syncloop", loops)])
-}
-
-/// Upstream's loop does not turn while the runtime is down or its pods could not be listed for three minutes; here it
-/// is the work on pods that rests. Before the first turn it is not judged.
-fn sync_loop(facts: &Facts, now: Mono) -> Option<&'static str> {
-    let rest_max = facts.settings().sync_frequency.times(2).max(REST_MIN);
-    let turned = facts.last_sync(now)?;
-    (now.since(turned) > rest_max).then_some("sync Loop took longer than expected")
+    let checks =
+        [check("ping", None), check("log", None), check("syncloop", facts.sync_loop_problem(now))];
+    verdict(request, &checks)
 }
 
 /// `/healthz` judges all checks, `/healthz/NAME` one; `?exclude=` leaves one out, `?verbose` lists them.
