@@ -17,7 +17,7 @@ const BREAKS: [&str; 10] = [
     "is not running",
     "attempts only rise",
     "StopContainer gives the pod's grace",
-    "two live containers",
+    "at most one live container",
     "nothing is started for a pod after its end",
     "a failing container is restarted after",
     "a healthy container",

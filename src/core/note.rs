@@ -32,6 +32,8 @@ pub enum PodNote {
     Inspected { uid: PodUid },
     /// The runtime answers again, or for the first time.
     RuntimeBack,
+    /// The runtime has said what it is: its name stands in container IDs.
+    RuntimeNamed,
     /// What the worker knows of the pod changed: its status is to be computed again.
     Progressed { uid: PodUid },
     /// The worker has let go of the pod: nothing of it runs, its directories and cgroup are gone.

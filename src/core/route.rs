@@ -137,11 +137,12 @@ fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
     m.server.on_note(cx, note);
     match note {
         PodNote::Forgotten { uid } => m.pull.on_forgotten(uid),
+        PodNote::RuntimeBack => m.runtime_status.on_runtime_back(cx),
         PodNote::Configured { .. }
         | PodNote::Unconfigured { .. }
         | PodNote::SourcesReady
         | PodNote::Inspected { .. }
-        | PodNote::RuntimeBack
+        | PodNote::RuntimeNamed
         | PodNote::Progressed { .. } => {}
     }
 }

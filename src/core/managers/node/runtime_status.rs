@@ -2,13 +2,14 @@
 //!
 //! Upstream: updateRuntimeUp in pkg/kubelet/kubelet.go (v1.36).
 //! Owns: the last answers. Publishes: `facts.runtime_status`.
-//! Hears: Booted. Says: Said (the runtime is gone, is back). Asks: Version, Status.
+//! Hears: Booted, RuntimeBack. Says: RuntimeNamed. Asks: Version, Status.
 //! Never: asks again before the last call was answered.
 
 use crate::cx::Cx;
 use crate::event::Outcome;
 use crate::limits::RUNTIME_DOWN_AFTER;
 use crate::managers::cri::{self, answer};
+use crate::note::{Note, PodNote};
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -95,6 +96,14 @@ impl RuntimeStatus {
         self.on_tick(cx);
     }
 
+    /// It answers other calls again: no need to wait.
+    pub(crate) fn on_runtime_back(&mut self, cx: &mut Cx<'_>) {
+        if self.next.is_some() {
+            self.next = Some(cx.now.mono);
+            self.on_tick(cx);
+        }
+    }
+
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
         if self.next.is_none_or(|at| at > cx.now.mono) {
             return;
@@ -120,12 +129,16 @@ impl RuntimeStatus {
         let error = match then {
             Ask::Version => match answer::<api::VersionResponse>(outcome) {
                 Ok(version) => {
+                    let was_unknown = facts.name.is_empty();
                     facts.name = version.runtime_name.into();
                     facts.version = version.runtime_version.into();
                     log::info!("container runtime {} {}", facts.name, facts.version);
                     self.known = true;
                     self.next = Some(now);
                     facts.last_error = None;
+                    if was_unknown {
+                        cx.say(Note::Pod(PodNote::RuntimeNamed));
+                    }
                     return self.on_tick(cx);
                 }
                 Err(error) => Some(error),

@@ -76,7 +76,10 @@ impl Housekeeping {
                     self.tidy(cx, &uid);
                 }
             }
-            PodNote::Configured { .. } | PodNote::Unconfigured { .. } | PodNote::RuntimeBack => {}
+            PodNote::Configured { .. }
+            | PodNote::Unconfigured { .. }
+            | PodNote::RuntimeBack
+            | PodNote::RuntimeNamed => {}
         }
     }
 

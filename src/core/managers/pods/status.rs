@@ -11,6 +11,7 @@ use crate::cx::Cx;
 use crate::ids::PodUid;
 use crate::note::PodNote;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use steplet_api::status::PodStatus;
 
@@ -48,6 +49,12 @@ impl Status {
             | PodNote::SourcesReady
             | PodNote::Inspected { .. }
             | PodNote::RuntimeBack => {}
+            PodNote::RuntimeNamed => {
+                let uids: Vec<PodUid> = cx.facts.workers.all().keys().cloned().collect();
+                for uid in uids {
+                    self.refresh(cx, &uid);
+                }
+            }
         }
     }
 
@@ -58,8 +65,10 @@ impl Status {
         let (life, fresh) = (worker.life(), *worker.phase() == Phase::Removing);
         let known = facts.statuses.statuses.get(uid).filter(|known| known.life == life);
         let old = known.map(|known| &known.status);
-        // Before the first look at the runtime nothing is known: a running pod would be shown as Pending.
-        if old.is_none() && !facts.pleg.fresh(uid) {
+        // Before the first look at the runtime nothing is known: a running pod would be shown as Pending, or with
+        // container IDs that name no runtime.
+        let unnamed = facts.runtime_status.name().is_empty();
+        if old.is_none() && (unnamed || !facts.pleg.fresh(uid)) {
             return;
         }
         let input = StatusInput {

@@ -4,6 +4,7 @@
 //! All on the monotonic clock, from the moment an exit was seen: clock steps change nothing (B41).
 
 use crate::backoff::BackOff;
+use crate::managers::containers::hash;
 use crate::managers::pods::view::{ContainerState, ContainerView, PodView};
 use crate::planted::planted;
 use crate::time::{Mono, Span};
@@ -11,6 +12,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+use steplet_api::container::Container;
 
 /// The first period; doubled up to `crashLoopBackOff.maxContainerRestartPeriod`.
 const BASE: Span = Span::from_secs(10);
@@ -38,6 +40,8 @@ struct Crash {
     hash: Box<str>,
     /// The newest exit: attempt, and when it was seen.
     exit: Option<(u32, Mono)>,
+    /// The attempt whose exit was answered with a restart: one that takes several tries counts once.
+    answered: Option<u32>,
     /// A failed start is not tried again before this.
     failed_until: Option<Mono>,
 }
@@ -76,6 +80,12 @@ impl Crashes {
         }
     }
 
+    /// What holds for another life under the same UID: attempts are not used again, crashes are forgotten.
+    pub fn next_life(&self) -> Crashes {
+        let (attempts, next_sandbox) = (self.attempts.clone(), self.next_sandbox);
+        Crashes { attempts, next_sandbox, ..Crashes::default() }
+    }
+
     /// An attempt is used up: by a container, or by a log that it left.
     pub fn used(&mut self, name: &str, attempt: u32) {
         let highest = self.attempts.entry(name.into()).or_default();
@@ -87,12 +97,18 @@ impl Crashes {
         self.attempts.get(name).map_or(0, |highest| highest.saturating_add(1))
     }
 
-    /// When a container may be started, if not now.
-    pub fn hold(&self, name: &str, shown: Option<&ContainerView>, now: Mono) -> Option<Mono> {
-        let crash = self.containers.get(name)?;
+    /// When a container may be started, if not now. A crash of another definition does not hold this one back.
+    pub fn hold(
+        &self,
+        container: &Container,
+        shown: Option<&ContainerView>,
+        now: Mono,
+    ) -> Option<Mono> {
+        let crash = self.containers.get(&*container.name)?;
         let failed = crash.failed_until.filter(|at| *at > now);
         let exited = shown.is_some_and(|c| c.state == ContainerState::Exited);
         let crashed = if exited { crash.until(now) } else { None };
+        let crashed = crashed.filter(|_| *crash.hash == *hash::hash_text(container));
         failed.max(crashed)
     }
 
@@ -107,7 +123,11 @@ impl Crashes {
     /// An exited container is started again. The first time costs nothing, each later time twice as much.
     pub fn restarted(&mut self, name: &str, now: Mono, most: Span) {
         let crash = self.containers.entry(name.into()).or_default();
-        let exit = crash.exit.map_or(now, |(_, at)| at);
+        let (attempt, exit) = crash.exit.map_or((None, now), |(attempt, at)| (Some(attempt), at));
+        if attempt.is_some() && crash.answered == attempt {
+            return;
+        }
+        crash.answered = attempt;
         match &mut crash.back_off {
             Some(back_off) if exit.since(back_off.at()) <= FORGET_AFTER => {
                 back_off.again(now, BASE.min(most), most);
@@ -158,9 +178,14 @@ mod tests {
         Mono(1_000_000_000_000 + seconds * 1_000_000_000)
     }
 
+    fn container(image: &str) -> Container {
+        Container { name: "c".into(), image: image.into(), ..Container::default() }
+    }
+
     fn exited(attempt: u32) -> PodView {
         let c = ContainerView {
             name: "c".into(),
+            hash: hash::hash_text(&container("app:1")).into(),
             attempt,
             state: ContainerState::Exited,
             ..ContainerView::default()
@@ -175,13 +200,25 @@ mod tests {
             now += run;
             let view = exited(attempt as u32);
             crashes.observe(&view, at(now));
-            let until = crashes.hold("c", Some(&view.containers[0]), at(now));
+            let until = crashes.hold(&container("app:1"), Some(&view.containers[0]), at(now));
             let gap = until.map_or(0, |until| until.since(at(now)).secs());
             gaps.push(gap);
             now += gap;
             crashes.restarted("c", at(now), Span::from_secs(most));
+            // The first try found no image: one restart all the same.
+            crashes.restarted("c", at(now + 1), Span::from_secs(most));
         }
         gaps
+    }
+
+    #[test]
+    fn another_definition_does_not_wait_for_the_crashes_of_the_last() {
+        let mut crashes = Crashes::default();
+        let view = exited(3);
+        crashes.observe(&view, at(0));
+        crashes.restarted("c", at(0), Span::from_secs(300));
+        let hold = |image: &str| crashes.hold(&container(image), view.containers.first(), at(1));
+        assert_eq!((hold("app:1"), hold("app:2")), (Some(at(10)), None));
     }
 
     #[test]

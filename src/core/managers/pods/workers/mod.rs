@@ -130,7 +130,7 @@ impl Workers {
                     self.advance(cx, &uid);
                 }
             }
-            PodNote::Progressed { .. } | PodNote::Forgotten { .. } => {}
+            PodNote::RuntimeNamed | PodNote::Progressed { .. } | PodNote::Forgotten { .. } => {}
         }
     }
 
@@ -180,10 +180,9 @@ impl Workers {
         if let Some(at) = worker.wake {
             self.timers.remove(&(at, uid.clone()));
         }
-        let (life, next_sandbox) = (worker.life + 1, worker.crashes.next_sandbox());
+        let (life, crashes) = (worker.life + 1, worker.crashes.next_life());
         *worker = Worker::new(pod, false, now);
-        worker.life = life;
-        worker.crashes.sandbox_from(next_sandbox);
+        (worker.life, worker.crashes) = (life, crashes);
         worker.phase = Phase::Removing;
     }
 
@@ -373,7 +372,9 @@ impl Workers {
         let vote = admit::vote(&worker.pod, uid, cx.facts);
         match vote {
             Ok(()) if finished_otherwise(&worker.pod, cx.facts.pleg.view(uid)) => {
-                self.set_phase(cx, uid, Phase::Removing);
+                let pod = worker.pod.clone();
+                self.begin_anew(cx, uid, pod);
+                cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
             }
             Ok(()) => {
                 self.set_phase(cx, uid, Phase::Syncing);
@@ -401,7 +402,7 @@ impl Workers {
         let empty = PodView::default();
         let view = facts.pleg.view(uid).unwrap_or(&empty);
         let marks = Marks {
-            hold: &|c, shown| worker.crashes.hold(&c.name, shown, now.mono),
+            hold: &|c, shown| worker.crashes.hold(c, shown, now.mono),
             grace_seconds: worker.grace_seconds(None),
             next_sandbox: worker.crashes.next_sandbox(),
             next_attempt: &|name| worker.crashes.next_attempt(name),
