@@ -118,7 +118,11 @@ fn read(path: &Path) -> Option<Record> {
     let long = fs::metadata(path).ok()?.len() > RECORD_BYTES_MAX;
     let record = if long { None } else { serde_json::from_slice(&fs::read(path).ok()?).ok() };
     if record.is_none() {
-        log::warn!("{} is not a crash record: it is left out", path.display());
+        let aside = path.with_extension("bad");
+        log::warn!("{} is not a crash record: moved aside to {}", path.display(), aside.display());
+        if let Err(error) = fs::rename(path, &aside) {
+            log::warn!("{} stays: {error}", path.display());
+        }
     }
     record
 }
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_written_and_read_and_nonsense_is_left_out() {
+    fn records_are_written_and_read_and_nonsense_is_moved_aside() {
         let scratch = Scratch::new("crashes");
         let dir = scratch.path().join("crashes");
         assert_eq!(set_aside(&dir), []);
@@ -190,5 +194,6 @@ mod tests {
         fs::write(dir.join("0.json"), "{\"half").unwrap();
         fs::write(dir.join("1.new"), "").unwrap();
         assert_eq!(set_aside(&dir), [SetAside { name: "a.yaml".into(), digest: 7 }]);
+        assert!(dir.join("0.bad").exists() && !dir.join("0.json").exists());
     }
 }
