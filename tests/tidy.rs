@@ -240,3 +240,30 @@ fn every_fixture_is_read_by_a_test() {
     let dead: Vec<_> = fixtures.iter().filter(|name| !is_read(name)).cloned().collect();
     assert_none("no test reads these", &dead);
 }
+
+#[test]
+fn comments_name_sources_that_the_reader_can_open() {
+    // Notes that were never in this repository, their sections and their numbers.
+    let pages = ["contract", "house", "bank", "findings"].map(|page| format!("{page}.md"));
+    let dead = |line: &str| {
+        let numbered = line.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| {
+            let number = word.strip_prefix('B').unwrap_or("");
+            number.len() == 2 && number.bytes().all(|b| b.is_ascii_digit())
+        });
+        let section = line.split(concat!("contr", "act ")).nth(1);
+        let section = section.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        numbered || section || pages.iter().any(|page| line.contains(page))
+    };
+    for bad in ["// see B41.", concat!("(contr", "act 5.1)"), concat!("in bank", ".md, too")] {
+        assert!(dead(bad), "{bad}");
+    }
+    let mut found = Vec::new();
+    let mut names = ["src", "sim", "tests", "fixtures", "proto"].map(files).concat();
+    names.extend(["README.md", "Makefile", "Cargo.toml", "build.rs", ".ci/run"].map(str::to_owned));
+    for name in names.iter().filter(|name| *name != "tests/tidy.rs") {
+        let text = fs::read_to_string(repo().join(name)).unwrap_or_default();
+        let lines = text.lines().enumerate().filter(|(_, line)| dead(line));
+        found.extend(lines.map(|(number, _)| format!("{name}:{}", number + 1)));
+    }
+    assert_none("name the upstream file, KEP or issue, or say the rule itself", &found);
+}

@@ -65,7 +65,8 @@ pub enum StepDone {
     Cancelled,
 }
 
-/// Why a step failed: a reason of contract.md 5.5, shown as the waiting reason of the container.
+/// Why a step failed: a reason as upstream has them (pkg/kubelet/container/sync_result.go), shown as the waiting
+/// reason of the container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepError {
     pub container: Option<Box<str>>,

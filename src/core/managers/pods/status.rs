@@ -1,6 +1,6 @@
 //! The PodStatus of each pod, as it would be reported.
 //!
-//! Upstream: pkg/kubelet/status/status_manager.go, kubelet_pods.go (v1.36); contract.md 5.7.
+//! Upstream: pkg/kubelet/status/status_manager.go, kubelet_pods.go (v1.36).
 //! Owns: the last status of each pod. Publishes: `facts.statuses`.
 //! Hears: Progressed, Forgotten. Says: -. Asks: -.
 //! Never: lets a phase leave Succeeded or Failed.

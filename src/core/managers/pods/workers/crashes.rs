@@ -1,7 +1,7 @@
 //! Back-off of containers that crash or cannot be started, one record a container name.
 //!
-//! Upstream: doBackOff in pkg/kubelet/kuberuntime, flowcontrol.Backoff in client-go (v1.36); contract.md 5.5.
-//! All on the monotonic clock, from the moment an exit was seen: clock steps change nothing (B41).
+//! Upstream: doBackOff in pkg/kubelet/kuberuntime, flowcontrol.Backoff in client-go (v1.36).
+//! All on the monotonic clock, from the moment an exit was seen: clock steps change nothing.
 
 use crate::backoff::BackOff;
 use crate::managers::containers::hash;

@@ -1,6 +1,6 @@
 //! Pod workers: the life of each pod, from its first sight to the last trace of it.
 //!
-//! Upstream: pkg/kubelet/pod_workers.go, kubelet.go (v1.36); contract.md 5.3, 5.4.
+//! Upstream: pkg/kubelet/pod_workers.go, kubelet.go (v1.36).
 //! Owns: a worker for each pod UID that is configured or that the runtime still has.
 //! Publishes: `facts.workers`.
 //! Hears: Configured, Unconfigured, SourcesReady, Inspected, RuntimeBack, StepNote::Done, ShutdownWanted.
@@ -44,7 +44,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use steplet_api::pod::Pod;
 
-/// After an error (contract 5.3): 10 s, stretched by up to half.
+/// After an error (backOffPeriod in pkg/kubelet/kubelet.go): 10 s, stretched by up to half.
 const RETRY: Span = Span::from_secs(10);
 /// After an error of the clean-up: what is busy is soon free.
 const RETRY_CLEANING: Span = Span::from_secs(1);
