@@ -158,7 +158,7 @@ impl Write for Out {
 /// The same instant as a clock on the wall shows it here. klog writes local time, and so does what else lands in the
 /// journal beside these lines.
 fn local(now: Duration) -> Duration {
-    let seconds = libc::time_t::try_from(now.as_secs()).unwrap_or_default();
+    let seconds = now.as_secs().try_into().unwrap_or_default();
     // SAFETY: a tm is plain numbers and a pointer that may be null.
     let mut broken_down: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are good; the environment, which holds TZ, is never changed by this process.
