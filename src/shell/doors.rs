@@ -238,6 +238,11 @@ impl Doors {
         self.helpers.submit(Asker::Shell, job, now);
     }
 
+    /// Whether a helper process lives.
+    pub fn helping(&self) -> bool {
+        self.helpers.any()
+    }
+
     fn call(&mut self, token: Token, call: Call, now: Mono) {
         match call {
             Call::Rpc(rpc) => self.rpc.call(token, rpc, now, &mut self.inbox),

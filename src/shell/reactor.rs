@@ -25,9 +25,8 @@ const STEPS_PER_TURN: Duration = Duration::from_millis(4);
 /// A turn that took longer is told to people.
 const LONG_TURN: Duration = Duration::from_millis(10);
 
-/// Start-up is over by the first; no wake-up is made for it.
+/// Start-up is over by then; no wake-up is made for it.
 const FIRST_TRIM: Span = Span::from_secs(15);
-const TRIM_EVERY: Span = Span::from_secs(600);
 
 /// Sees the core after each turn that changed it: the live table of `steplet run`.
 pub type Watcher = Box<dyn FnMut(&Core, Now)>;
@@ -43,8 +42,8 @@ pub struct Reactor {
     watchdog: Option<Watchdog>,
     /// When to ask the core to end as if by Ctrl-C.
     stop_at: Option<Mono>,
-    /// When to give back what was mapped and is not needed.
-    trim_at: Mono,
+    /// When to give back what is mapped and not needed, if nothing goes on then.
+    trim_at: Option<Mono>,
     exit: Option<i32>,
     slowest: Slowest,
 }
@@ -71,7 +70,7 @@ impl Reactor {
             watcher: None,
             watchdog: None,
             stop_at: None,
-            trim_at: Mono(clock::mono().0.saturating_add(FIRST_TRIM.0)),
+            trim_at: Some(Mono(clock::mono().0.saturating_add(FIRST_TRIM.0))),
             exit: None,
             slowest: Slowest::default(),
         })
@@ -159,10 +158,7 @@ impl Reactor {
             let facts = self.taped.core().facts();
             watchdog.tend(now, || facts.sync_loop_problem(now));
         }
-        if self.trim_at <= now {
-            memory::forget_text();
-            self.trim_at = now + TRIM_EVERY;
-        }
+        self.trim(now);
         if self.stop_at.is_some_and(|at| at <= now) {
             self.stop_at = None;
             self.doors.push(Event::Signal(Signal::Interrupt));
@@ -172,6 +168,16 @@ impl Reactor {
         self.finish(steps);
         self.end_turn(started.elapsed(), cpu, steps);
         Ok(())
+    }
+
+    /// Gives back the program's pages when it has become quiet: the last helper process has ended.
+    fn trim(&mut self, now: Mono) {
+        if self.doors.helping() {
+            self.trim_at = Some(self.trim_at.map_or(now, |at| at.max(now)));
+        } else if self.trim_at.is_some_and(|at| at <= now) {
+            memory::forget_program();
+            self.trim_at = None;
+        }
     }
 
     /// What a turn ends with: full buffers, the tape, and whoever looks on.

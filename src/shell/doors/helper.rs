@@ -27,7 +27,8 @@ use work::{FRAME_MAX, encode};
 
 const WORKERS_MAX: usize = 8;
 const QUEUE_MAX: usize = 1000;
-const IDLE_MAX: Span = Span::from_secs(10);
+/// Longer than the pauses within the start of a pod. A process costs 2 MiB while it lives and 2 ms to start.
+const IDLE_MAX: Span = Span::from_secs(3);
 const WITHIN: Span = Span::from_secs(120);
 /// The job itself gives up after 10 s, and says why better than the pool could.
 const FETCH_WITHIN: Span = Span::from_secs(12);
@@ -122,6 +123,11 @@ impl Helpers {
 
     pub fn take_answer(&mut self) -> Option<(Asker, Outcome)> {
         self.answers.pop_front()
+    }
+
+    /// Whether a process of the pool lives that was not told to end.
+    pub fn any(&self) -> bool {
+        self.workers.iter().any(Option::is_some)
     }
 
     pub fn deadline(&self) -> Option<Mono> {

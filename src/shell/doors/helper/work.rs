@@ -4,6 +4,7 @@
 
 use super::disk::{self, Loaded};
 use super::{fetch, kernel};
+use crate::shell::memory;
 use crate::shell::tape::TapeJob;
 use crate::shell::vault::{SealLost, Secret, Vault, shown_url};
 use nix::sys::prctl;
@@ -144,6 +145,8 @@ pub fn serve(parent: u32) -> i32 {
         return 1;
     }
     let _ = prctl::set_name(c"steplet-helper");
+    // Start-up has touched half of the program; a job needs little of it.
+    memory::forget_program();
     match serve_jobs() {
         Ok(()) => 0,
         Err(error) => {
