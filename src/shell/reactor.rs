@@ -10,6 +10,7 @@ use super::vault::Vault;
 use super::{figures, memory};
 use mio::{Events, Poll};
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,8 +21,9 @@ use steplet_core::time::{Mono, Now, Span};
 
 /// Descriptors looked at in one turn; the rest is ready in the next one.
 const READY_PER_TURN: usize = 128;
-/// How long a turn goes on to the next event, so that none takes much longer than its longest step.
-const STEPS_PER_TURN: Duration = Duration::from_millis(4);
+/// How long a turn goes on to the next effect or event, so that none takes much longer than its
+/// longest one.
+const WORK_PER_TURN: Duration = Duration::from_millis(4);
 /// A turn that took longer is told to people.
 const LONG_TURN: Duration = Duration::from_millis(10);
 
@@ -37,6 +39,8 @@ pub struct Reactor {
     clock: Clock,
     taped: Taped,
     doors: Doors,
+    /// What the last step wants and is not yet carried out. There is no step before it is.
+    effects: VecDeque<Effect>,
     turns: Turns,
     watcher: Option<Watcher>,
     watchdog: Option<Watchdog>,
@@ -66,6 +70,7 @@ impl Reactor {
             clock: Clock::new(),
             taped: Taped::new(Core::new(), None),
             doors,
+            effects: VecDeque::new(),
             turns: Turns::new(),
             watcher: None,
             watchdog: None,
@@ -110,7 +115,7 @@ impl Reactor {
     ///
     /// Errors: waiting itself failed, which nothing can be done about.
     pub fn run(&mut self) -> io::Result<i32> {
-        while self.exit.is_none() {
+        while self.exit.is_none() || !self.effects.is_empty() {
             self.turn()?;
         }
         Ok(self.stop())
@@ -119,6 +124,7 @@ impl Reactor {
     /// The first step. The ports are open after it.
     pub fn start(&mut self, boot: Boot) {
         self.step(Event::Boot(Box::new(boot)));
+        while self.carry_out_next() {}
         let now = clock::mono();
         self.doors.tend(now);
         self.doors.flush(now);
@@ -164,7 +170,7 @@ impl Reactor {
             self.doors.push(Event::Signal(Signal::Interrupt));
         }
         self.note(started, || "reading the doors".into());
-        let steps = self.steps(started);
+        let steps = self.work(started);
         self.finish(steps);
         self.end_turn(started.elapsed(), cpu, steps);
         Ok(())
@@ -199,23 +205,33 @@ impl Reactor {
         }
     }
 
-    /// Steps through what has come, and then through the time that has passed.
-    fn steps(&mut self, started: Instant) -> usize {
+    /// Carries out what is left of the last step, steps through what has come, and then through the
+    /// time that has passed. A step for many pods wants many effects: they may take several turns.
+    fn work(&mut self, started: Instant) -> usize {
         let mut steps = 0;
-        while self.exit.is_none()
-            // One step at least: doors that always have work must not keep the core from its own.
-            && (steps == 0 || started.elapsed() < STEPS_PER_TURN)
-            && let Some(event) = self.doors.take()
-        {
-            self.step(event);
-            steps += 1;
+        // One thing at least: doors that always have work must not keep the core from its own.
+        while self.carry_out_next() || self.step_next(&mut steps) {
+            if started.elapsed() >= WORK_PER_TURN {
+                break;
+            }
         }
         let due = self.taped.core().deadline().is_some_and(|at| at <= self.clock.now().mono);
-        if due && self.exit.is_none() {
+        if due && self.effects.is_empty() && self.exit.is_none() {
             self.step(Event::Tick);
             steps += 1;
+            while started.elapsed() < WORK_PER_TURN && self.carry_out_next() {}
         }
         steps
+    }
+
+    fn step_next(&mut self, steps: &mut usize) -> bool {
+        if self.exit.is_some() {
+            return false;
+        }
+        let Some(event) = self.doors.take() else { return false };
+        self.step(event);
+        *steps += 1;
+        true
     }
 
     fn step(&mut self, event: Event) {
@@ -228,22 +244,27 @@ impl Reactor {
             Some((name, digest)) => crash::suspect(&name, digest, || taped.step(now, event)),
             None => taped.step(now, event),
         };
+        self.effects.extend(effects);
         self.note(started, || format!("the step for {name}").into());
-        for effect in effects {
-            if let Effect::Exit(status) = effect {
-                self.exit = Some(status);
-                continue;
-            }
-            if let Effect::Call { token, call: Call::Kernel(KernelOp::Figures) } = effect {
+    }
+
+    /// False if there is none.
+    fn carry_out_next(&mut self) -> bool {
+        match self.effects.pop_front() {
+            None => return false,
+            Some(Effect::Exit(status)) => self.exit = Some(status),
+            Some(Effect::Call { token, call: Call::Kernel(KernelOp::Figures) }) => {
                 let text = KernelReply::Text(self.figures().into());
                 self.doors.answer(token, Outcome::Kernel(Ok(text)));
-                continue;
             }
-            let started = Instant::now();
-            let name = effect_name(&effect);
-            self.doors.carry_out(effect, now.mono);
-            self.note(started, || name);
+            Some(effect) => {
+                let started = Instant::now();
+                let name = effect_name(&effect);
+                self.doors.carry_out(effect, clock::mono());
+                self.note(started, || name);
+            }
         }
+        true
     }
 
     /// What `/metrics` says of the process, the loop and the tape.
@@ -259,7 +280,7 @@ impl Reactor {
     /// How long to wait: until the core or a door wants something, rounded up to a millisecond by
     /// the system.
     fn timeout(&self) -> Option<Duration> {
-        if self.doors.busy() {
+        if self.doors.busy() || !self.effects.is_empty() {
             return Some(Duration::ZERO);
         }
         let watchdog = self.watchdog.map(|watchdog| watchdog.next());
