@@ -3,6 +3,9 @@
 use super::tree::{Child, Mark, Value};
 use steplet_api::config::{push_index, push_key};
 
+/// Of a path that `all` tells. Kubernetes' longest keys are those of annotations, with 317 bytes.
+const PATH_BYTES_MAX: usize = 1024;
+
 /// Knows where each value of one document was written.
 #[derive(Clone, Debug)]
 pub struct LineMap {
@@ -38,7 +41,8 @@ impl LineMap {
     }
 
     /// Every field path with its line, sorted by path; at most `most` of them, those of the upper
-    /// levels first.
+    /// levels first. Below a path of over `PATH_BYTES_MAX` bytes there is none: each value in there
+    /// would repeat a key that may be as long as the text.
     pub fn all(&self, most: usize) -> Vec<(String, u32)> {
         let mut level = vec![(String::new(), &self.root)];
         let mut all = Vec::new();
@@ -46,21 +50,20 @@ impl LineMap {
             let mut next = Vec::new();
             for (path, child) in &level {
                 // Aliases can make a level much longer than the text.
-                if next.len() >= most {
-                    break;
-                }
+                let room = most - next.len();
                 match &child.node.value {
-                    Value::Map(entries) => next.extend(entries.iter().map(|(key, child)| {
-                        let mut path = path.clone();
-                        push_key(&mut path, key);
-                        (path, child)
-                    })),
-                    Value::List(items) => {
-                        next.extend(items.iter().enumerate().map(|(at, child)| {
-                            let mut path = path.clone();
-                            push_index(&mut path, at);
-                            (path, child)
+                    Value::Map(entries) => {
+                        next.extend(entries.iter().take(room).filter_map(|(key, child)| {
+                            let long = path.len() + key.len() > PATH_BYTES_MAX;
+                            (!long).then(|| (below(path, |path| push_key(path, key)), child))
                         }))
+                    }
+                    Value::List(items) => {
+                        next.extend(
+                            items.iter().take(room).enumerate().map(|(at, child)| {
+                                (below(path, |path| push_index(path, at)), child)
+                            }),
+                        )
                     }
                     Value::Literal { .. } | Value::Text(_) => {}
                 }
@@ -90,6 +93,12 @@ impl LineMap {
         }
         (at, true)
     }
+}
+
+fn below(path: &str, step: impl FnOnce(&mut String)) -> String {
+    let mut path = path.to_owned();
+    step(&mut path);
+    path
 }
 
 /// RFC 6901.

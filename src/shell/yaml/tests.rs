@@ -259,3 +259,13 @@ fn half_written_manifests() {
     let half = r#"{"kind": "Pod", "spec": {"containers": [{"na"#;
     assert_eq!(json(half.as_bytes()), format!("error at 1:{}", half.len()));
 }
+
+#[test]
+fn lines_of_long_keys_are_left_out() {
+    let long = "k".repeat(1 << 20);
+    let text = format!("{{\"a\":[1],\"{long}\":[{}1]}}", "1,".repeat(100_000));
+    let lines = to_json(text.as_bytes(), Limits::FILE).unwrap().lines.all(10_000);
+    assert_eq!(lines, [("a".to_owned(), 1), ("a[0]".to_owned(), 1)]);
+    let wide = format!("[{}1]", "1,".repeat(100_000));
+    assert_eq!(to_json(wide.as_bytes(), Limits::FILE).unwrap().lines.all(10).len(), 10);
+}

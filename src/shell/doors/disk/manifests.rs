@@ -8,8 +8,10 @@ use crate::shell::crash;
 use crate::shell::yaml::{self, Limits};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use steplet_core::event::{Fault, Manifest, ManifestError, ManifestJson, SetAside};
 
@@ -20,6 +22,8 @@ const FILES_MAX: usize = 1000;
 const QUICK: Limits = Limits { bytes: 16 * 1024, values: 2_000, ..Limits::FILE };
 /// Field paths whose line the core is told.
 const LINES_MAX: usize = 10_000;
+/// Keys given twice that get a line in the log, of one manifest.
+const DUPLICATES_SAID: usize = 10;
 
 /// The manifests at a path, which is a file or a directory: names in order, each with where it
 /// lies. `None` when there is nothing at the path.
@@ -28,8 +32,8 @@ pub fn list(path: &Path) -> Result<Option<Vec<(String, PathBuf)>>, Fault> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
-            let name = path.file_name().unwrap_or(path.as_os_str());
-            return Ok(Some(vec![(name.to_string_lossy().into_owned(), path.to_owned())]));
+            let name = shown(path.file_name().unwrap_or(path.as_os_str()));
+            return Ok(Some(vec![(name, path.to_owned())]));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(at(error)),
@@ -37,7 +41,7 @@ pub fn list(path: &Path) -> Result<Option<Vec<(String, PathBuf)>>, Fault> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(at)? {
         let entry = entry.map_err(at)?;
-        let name = entry.file_name().to_string_lossy().into_owned();
+        let name = shown(&entry.file_name());
         if !name.starts_with('.') {
             files.push((name, entry.path()));
         }
@@ -48,6 +52,14 @@ pub fn list(path: &Path) -> Result<Option<Vec<(String, PathBuf)>>, Fault> {
         files.truncate(FILES_MAX);
     }
     Ok(Some(files))
+}
+
+/// The name of a file as text, and as that of no other file: bytes that are no text or would break a
+/// line of the log are escaped.
+fn shown(name: &OsStr) -> String {
+    let plain = |name: &&str| !name.contains(|c: char| c.is_control() || c == '\\');
+    let escaped = || name.as_bytes().escape_ascii().to_string();
+    name.to_str().filter(plain).map_or_else(escaped, str::to_owned)
 }
 
 /// What became of one file.
@@ -135,9 +147,12 @@ fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
 fn decode(name: &str, bytes: &[u8], limits: Limits) -> Result<ManifestJson, ManifestError> {
     let document = yaml::to_json(bytes, limits)
         .map_err(|error| ManifestError { line: error.line, message: error.what })?;
-    for duplicate in &document.duplicates {
+    for duplicate in document.duplicates.iter().take(DUPLICATES_SAID) {
         let line = duplicate.mark.line;
         log::warn!("{name}: line {line}: {} is given twice, the last one counts", duplicate.path);
+    }
+    if let more @ 1.. = document.duplicates.len().saturating_sub(DUPLICATES_SAID) {
+        log::warn!("{name}: {more} more keys are given twice");
     }
     let lines = document.lines.all(LINES_MAX);
     Ok(ManifestJson { json: Bytes::from(document.json), lines })
@@ -167,6 +182,19 @@ mod tests {
         assert_eq!(names(dir).unwrap(), ["a.json", "b.yaml", "no-suffix"]);
         assert_eq!(names(&dir.join("b.yaml")).unwrap(), ["b.yaml"]);
         assert_eq!(names(&dir.join("gone")), None);
+    }
+
+    #[test]
+    fn names_that_are_no_text_stay_apart() {
+        let scratch = Scratch::new("manifests");
+        for name in
+            [&b"a\xff.yaml"[..], b"a\xfe.yaml", b"a\nb", b"a\\xfe.yaml", "\u{e9}".as_bytes()]
+        {
+            fs::write(scratch.path().join(OsStr::from_bytes(name)), "{}").unwrap();
+        }
+        let listed = list(scratch.path()).unwrap().unwrap();
+        let names: Vec<_> = listed.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a\\\\xfe.yaml", "a\\nb", "a\\xfe.yaml", "a\\xff.yaml", "\u{e9}"]);
     }
 
     fn manifest(loaded: Loaded) -> Manifest {
