@@ -62,6 +62,8 @@ pub struct ContainerRecord {
     pub disturbed: bool,
     /// The agent has known its pod to be gone or replaced since: the uid may come back as a new pod.
     pub over: bool,
+    /// It was gone before the agent's present life: nothing but its log tells of it.
+    pub forgotten: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +172,13 @@ impl Ledger {
         let torn: Vec<PodKey> = self.wanted.torn().cloned().collect();
         for container in self.containers.values_mut() {
             container.disturbed |= torn.contains(&container.key);
+            // What an earlier life knew of an end is forgotten: what is still there may be the pod's own.
+            container.over &= container.removed.is_some();
+            container.forgotten = container.removed.is_some();
+        }
+        for sandbox in self.sandboxes.values_mut() {
+            // Of one that is gone nothing tells a new life.
+            sandbox.over = sandbox.removed;
         }
     }
 
@@ -348,6 +357,7 @@ impl Ledger {
             removed: None,
             disturbed,
             over: false,
+            forgotten: false,
         };
         self.containers.insert(fact.container.clone(), record);
         self.note_ends();

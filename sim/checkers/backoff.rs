@@ -81,6 +81,9 @@ impl Judge for Backoff {
         let next = Span(longest.times(2).0.clamp(FIRST.0, self.most.0));
         self.longest.insert(key.clone(), (next, moment.at));
         let before = before.filter(|record| record.fact.image == new.image);
+        // An edited image begins anew, also when it is the one of long ago.
+        let same = |uid: &str, name: &str| *uid == *new.uid && *name == *new.name;
+        self.pauses.retain(|(uid, name, image), _| !same(uid, name) || *image == new.image);
         let Some(exit_at) = before.and_then(ended) else { return };
         let pause = match self.pauses.get(&key) {
             Some((pause, last)) if exit_at.since(*last) <= FORGET => {

@@ -62,7 +62,7 @@ impl Judge for Ended {
 fn finished(ledger: &Ledger, key: &PodKey, uid: &str, name: &str, out: &mut Vec<String>) {
     let Some(pod) = ledger.known.pod(key) else { return };
     let policy = pod.restart;
-    let records = ledger.of(uid, name).filter(|record| !record.over);
+    let records = ledger.of(uid, name).filter(|record| !record.over && !record.forgotten);
     for record in records.filter(|record| record.removed != Some(Cause::Fault)) {
         let Some(exit) = record.exited.filter(|exit| exit.cause == Cause::Itself) else { continue };
         // A pinned uid may stand for a newer spec by now.

@@ -105,6 +105,16 @@ impl Judge for Status {
         "restart counts never fall and a terminal phase is never left"
     }
 
+    /// Nothing tells a new life of the agent of containers that are gone.
+    fn started(&mut self, ledger: &Ledger, _: Moment) {
+        let left: BTreeSet<&str> = (ledger.containers.values())
+            .filter(|record| record.removed.is_none())
+            .map(|record| &*record.fact.uid)
+            .collect();
+        self.ends.retain(|uid, _| left.contains(&**uid));
+        self.restarts.retain(|(uid, _), _| left.contains(&**uid));
+    }
+
     fn event(&mut self, _: &Ledger, _: Moment, event: &Event, _: &mut Vec<String>) {
         if let Event::Request(request) = event
             && request.path == "/pods"

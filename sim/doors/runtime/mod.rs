@@ -63,6 +63,9 @@ pub enum Flavour {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace(pub u64);
 
+/// The longest that a slow runtime makes of anything: a pull that outlasts the quiet time would tell nothing.
+const SLOWEST: Span = Span::from_secs(120);
+
 #[derive(Debug)]
 pub struct Runtime {
     flavour: Flavour,
@@ -210,7 +213,7 @@ impl Runtime {
             // What is refused is refused at once, however slow the work would have been.
             let refused = matches!(self.ops.get(&op), Some(Op { work: Work::Known(Err(_)), .. }));
             let longer = if refused { Span::ZERO } else { longer };
-            let time = Span(time.0 / 100 * self.pace.0) + longer + app;
+            let time = Span(time.0 / 100 * self.pace.0).min(SLOWEST) + longer + app;
             out.wakes.push((time, Wake::Finish(op)));
         }
     }

@@ -101,6 +101,8 @@ pub struct PlegFacts {
     views: BTreeMap<PodUid, PodView>,
     /// Pods of which a row is newer than the view.
     stale: BTreeSet<PodUid>,
+    /// Name and namespace of pods that a list showed and that have no view yet.
+    strangers: BTreeMap<PodUid, (Box<str>, Box<str>)>,
     relists: u64,
     reachable: bool,
     last_good: Option<Mono>,
@@ -129,9 +131,28 @@ impl PlegFacts {
         self.sandboxes.values().any(|row| row.uid == *uid && row.state)
     }
 
-    /// Pods of which a row is newer than the view.
-    pub fn stale(&self) -> &BTreeSet<PodUid> {
-        &self.stale
+    /// Pods of this name that a list showed and that were not looked at yet.
+    pub fn strangers_of<'a>(
+        &'a self,
+        name: &'a str,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a PodUid> {
+        let same = move |known: &(Box<str>, Box<str>)| *known.0 == *name && *known.1 == *namespace;
+        self.strangers.iter().filter(move |(_, known)| same(known)).map(|(uid, _)| uid)
+    }
+
+    /// Remembers the names of pods that are about to be looked at for the first time.
+    fn meet<'a>(
+        &mut self,
+        changed: &BTreeSet<PodUid>,
+        all_labels: impl Iterator<Item = &'a BTreeMap<String, String>>,
+    ) {
+        for labels in all_labels {
+            let Some(uid) = uid_of(labels).filter(|uid| changed.contains(uid)) else { continue };
+            if !self.views.contains_key(&uid) {
+                self.strangers.entry(uid).or_insert_with(|| named(labels));
+            }
+        }
     }
 
     /// Whether the runtime answered the last relist.
@@ -159,14 +180,6 @@ impl PlegFacts {
     /// The relist succeeded within the last three minutes.
     pub fn healthy(&self, now: Mono) -> bool {
         self.last_good.is_some_and(|at| now.since(at) <= PLEG_UNHEALTHY_AFTER)
-    }
-}
-
-impl Inspection {
-    fn named(&mut self, labels: &BTreeMap<String, String>) {
-        let label = |key: &str| labels.get(key).map_or("", String::as_str);
-        self.name = label(cri::LABEL_POD_NAME).into();
-        self.namespace = label(cri::LABEL_POD_NAMESPACE).into();
     }
 }
 
@@ -320,11 +333,11 @@ impl Pleg {
             return true;
         }
         let Ok(list) = answer::<api::ListPodSandboxResponse>(outcome) else { return false };
-        let shown = list.items.into_iter().filter_map(|s| {
+        let shown = list.items.iter().filter_map(|s| {
             let uid = uid_of(&s.labels)?;
             let ready = s.state == api::PodSandboxState::SandboxReady as i32;
             Some(Shown {
-                id: SandboxId::from(s.id),
+                id: SandboxId::from(s.id.as_str()),
                 uid,
                 state: ready,
                 within: SandboxId::default(),
@@ -332,6 +345,7 @@ impl Pleg {
         });
         let rows = &mut cx.facts.pleg.sandboxes;
         let changed = merge(rows, shown, count, &self.gone, &mut self.take_whole);
+        cx.facts.pleg.meet(&changed, list.items.iter().map(|s| &s.labels));
         self.inspect_all(cx, changed);
         true
     }
@@ -341,16 +355,22 @@ impl Pleg {
             return true;
         }
         let Ok(list) = answer::<api::ListContainersResponse>(outcome) else { return false };
-        let shown = list.containers.into_iter().filter_map(|c| {
+        let shown = list.containers.iter().filter_map(|c| {
             let uid = uid_of(&c.labels)?;
-            let within = SandboxId::from(c.pod_sandbox_id);
-            Some(Shown { id: ContainerId::from(c.id), uid, state: state_of(c.state), within })
+            let within = SandboxId::from(c.pod_sandbox_id.as_str());
+            Some(Shown {
+                id: ContainerId::from(c.id.as_str()),
+                uid,
+                state: state_of(c.state),
+                within,
+            })
         });
         let rows = &mut cx.facts.pleg.containers;
         let mut changed = merge(rows, shown, count, &self.gone, &mut self.take_whole);
         if planted(1) {
             changed.clear();
         }
+        cx.facts.pleg.meet(&changed, list.containers.iter().map(|c| &c.labels));
         self.inspect_all(cx, changed);
         true
     }
@@ -416,7 +436,7 @@ impl Pleg {
         inspection.open -= 1;
         match status {
             Ok(api::PodSandboxStatusResponse { status: Some(s), .. }) => {
-                inspection.named(&s.labels);
+                (inspection.name, inspection.namespace) = named(&s.labels);
                 let view = SandboxView { id: id.clone(), ..sandbox_view(s) };
                 inspection.sandboxes.push(view);
             }
@@ -439,7 +459,7 @@ impl Pleg {
         match status {
             Ok(api::ContainerStatusResponse { status: Some(status), .. }) => {
                 let fallback = log_fallback(&status);
-                inspection.named(&status.labels);
+                (inspection.name, inspection.namespace) = named(&status.labels);
                 let mut view = ContainerView { id: id.clone(), ..container_view(status) };
                 if let Some(row) = cx.facts.pleg.containers.get(id) {
                     view.sandbox = row.within.clone();
@@ -499,6 +519,7 @@ impl Pleg {
             if !self.again.contains(&uid) {
                 self.correct_rows(cx, &view);
                 cx.facts.pleg.stale.remove(&uid);
+                cx.facts.pleg.strangers.remove(&uid);
                 cx.say(Note::Pod(PodNote::Inspected { uid: uid.clone() }));
             }
         }
@@ -590,6 +611,12 @@ fn merge<I: Ord + Clone + AsRef<str>, S: PartialEq + Copy>(
         keep
     });
     changed
+}
+
+/// Name and namespace of the pod of an entry.
+fn named(labels: &BTreeMap<String, String>) -> (Box<str>, Box<str>) {
+    let label = |key: &str| labels.get(key).map_or("", String::as_str);
+    (label(cri::LABEL_POD_NAME).into(), label(cri::LABEL_POD_NAMESPACE).into())
 }
 
 /// The pod of an entry; none if it is no pod's, or its UID could not stand in a path.

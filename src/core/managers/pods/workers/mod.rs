@@ -56,8 +56,6 @@ const SYNC_LEAST: Span = Span::from_secs(1);
 const FORCE_AFTER: u64 = 10;
 /// How long pods may take beyond their grace when the program leaves with them.
 const LEAVE_MORE: Span = Span::from_secs(30);
-/// How long pods at the start wait for what the runtime has of unknown pods to be looked at: it may bear their names.
-const NAMESAKES: Span = Span::from_secs(10);
 /// While the network is not ready.
 const RETRY_NETWORK: Span = Span::from_secs(1);
 /// How long after a start calls of an earlier life may go on in the runtime.
@@ -67,8 +65,6 @@ const AFTERMATH: Span = Span::from_secs(2);
 pub struct Workers {
     rng: Rng,
     booted: Mono,
-    /// When the runtime last began to answer.
-    runtime_back: Option<Mono>,
     timers: BTreeSet<(Mono, PodUid)>,
     sources_ready: bool,
     /// Pods that were let go while the runtime still has their dead.
@@ -124,7 +120,6 @@ impl Workers {
             }
             PodNote::Inspected { uid } => self.on_inspected(cx, uid),
             PodNote::RuntimeBack => {
-                self.runtime_back = Some(cx.now.mono);
                 let uids: Vec<PodUid> = cx.facts.workers.workers.keys().cloned().collect();
                 for uid in uids {
                     self.advance(cx, &uid);
@@ -362,12 +357,10 @@ impl Workers {
         }) {
             return;
         }
-        // An unknown pod that was not looked at yet may bear the same name (k/k#112814).
-        let known = &cx.facts.workers.workers;
-        let strangers = cx.facts.pleg.stale().iter().any(|other| !known.contains_key(other));
-        let until = self.runtime_back.unwrap_or(cx.now.mono) + NAMESAKES;
-        if strangers && cx.now.mono < until {
-            return self.wake_at(cx, uid, until);
+        // One of the same name that nobody knows, and that was not looked at yet, is waited for (k/k#112814).
+        let (name, namespace) = worker.full_name();
+        if cx.facts.pleg.strangers_of(name, namespace).any(|other| other != uid) {
+            return;
         }
         let vote = admit::vote(&worker.pod, uid, cx.facts);
         match vote {
