@@ -10,7 +10,8 @@ use crate::shell::vault::{SealLost, Secret, Vault, shown_url};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use steplet_core::effect::{ContainerFiles, HelperOp, KernelOp, PodSetup};
@@ -147,7 +148,8 @@ pub fn serve(parent: u32) -> i32 {
     let _ = prctl::set_name(c"steplet-helper");
     // Start-up has touched half of the program; a job needs little of it.
     memory::forget_program();
-    match serve_jobs() {
+    let socket = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
+    match socket.and_then(serve_jobs) {
         Ok(()) => 0,
         Err(error) => {
             log::error!("helper: {error}");
@@ -156,27 +158,36 @@ pub fn serve(parent: u32) -> i32 {
     }
 }
 
-fn serve_jobs() -> io::Result<()> {
-    use std::os::fd::AsFd;
-    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    while let Some(frame) = read_frame(&mut socket)? {
-        let job: Job = postcard::from_bytes(&frame).map_err(io::Error::other)?;
-        socket.write_all(&encode(&job.run()))?;
+fn serve_jobs(mut socket: UnixStream) -> io::Result<()> {
+    let mut serve = || -> io::Result<()> {
+        while let Some(frame) = read_frame(&mut socket)? {
+            let job: Job = postcard::from_bytes(&frame).map_err(io::Error::other)?;
+            socket.write_all(&encode(&job.run()))?;
+        }
+        Ok(())
+    };
+    match serve() {
+        // The agent has ended without waiting for the last answer.
+        Err(error)
+            if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) =>
+        {
+            Ok(())
+        }
+        other => other,
     }
-    Ok(())
 }
 
 /// `None` at the end of the stream.
 fn read_frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     }
     let length = u32::from_le_bytes(length) as usize;
     let mut frame = Vec::new();
     from.take(length as u64).read_to_end(&mut frame)?;
-    if frame.len() < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Some(frame)) }
+    if frame.len() < length { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(Some(frame)) }
 }
 
 /// A job or an answer with its length before it. One that is too long becomes an answer that says
@@ -191,4 +202,21 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     let length = (frame.len() - 4) as u32;
     frame[..4].copy_from_slice(&length.to_le_bytes());
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_does_not_wait_for_the_answer_is_no_failure() {
+        let (mut agent, helper) = UnixStream::pair().unwrap();
+        let serving = std::thread::spawn(|| serve_jobs(helper));
+        let job = Job::LoadManifest { name: "a".into(), path: "/nonexistent".into(), known: None };
+        agent.write_all(&encode(&job)).unwrap();
+        // Some of the answer is there, the rest is never read.
+        agent.read_exact(&mut [0]).unwrap();
+        drop(agent);
+        assert!(serving.join().unwrap().is_ok());
+    }
 }
