@@ -174,7 +174,13 @@ impl Helpers {
             Ok(None) => return,
             Ok(Some(outcome)) => {
                 worker.idle_since = now;
-                if let Some(task) = worker.task.take() {
+                let task = worker.task.take();
+                // An idle node has its tape synced now and then, and nothing else to do.
+                let last = matches!(&task, Some(Task { job: Job::Tape(_), .. }));
+                if last && self.queue.is_empty() {
+                    self.end(at);
+                }
+                if let Some(task) = task {
                     self.answer(task, outcome);
                 }
                 return self.dispatch(now);
