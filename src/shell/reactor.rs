@@ -241,7 +241,9 @@ impl Reactor {
         let suspect = crash::manifest_of(&event).map(|m| (m.name.clone(), m.digest));
         let taped = &mut self.taped;
         let effects = match suspect {
-            Some((name, digest)) => crash::suspect(&name, digest, || taped.step(now, event)),
+            Some((name, digest)) => {
+                crash::suspect_from(now.mono, &name, digest, || taped.step(now, event))
+            }
             None => taped.step(now, event),
         };
         self.effects.extend(effects);
