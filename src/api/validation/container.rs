@@ -12,6 +12,9 @@ use crate::container::{
 use crate::pod::{PodSpec, resource, restart_policy};
 use crate::pod_facts;
 
+/// Of a pod, init containers included. Upstream's bound is the size of an object in the API server's store,
+/// which a file does not have; work on a pod may take time that grows with the square of this.
+const CONTAINERS_MAX: usize = 1_000;
 const RESTART_RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
@@ -24,6 +27,10 @@ pub(super) fn check_all(out: &mut Problems, spec_at: &Path<'_>, spec: &PodSpec) 
     let at = spec_at.field("containers");
     if spec.containers.is_empty() {
         out.required(&at, "");
+    }
+    let count = spec.containers.len() + spec.init_containers.len();
+    if count > CONTAINERS_MAX {
+        return out.too_many(&at, count, CONTAINERS_MAX);
     }
     for (index, container) in spec.containers.iter().enumerate() {
         let at = at.index(index);
@@ -219,6 +226,8 @@ mod tests {
     #[test]
     fn simple_fields() {
         testing::check(&[("/spec/containers", json!([]))], &["spec.containers: Required value"]);
+        let many = vec![json!({"name": "", "image": "i"}); 1000];
+        testing::check(&[("/spec/containers", json!(many))], &["spec.containers: Too many"]);
         check("name", json!(""), &["spec.containers[0].name: Required value"]);
         check("name", json!("a.b"), &["spec.containers[0].name: Invalid value"]);
         check("name", json!("b"), &["spec.containers[1].name: Duplicate value"]);

@@ -15,7 +15,7 @@ use crate::managers::containers::volumes::{all_containers, pod_uid};
 use crate::managers::cri as names;
 use crate::settings::Settings;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -144,11 +144,9 @@ fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
 fn port_mappings(pod: &Pod) -> Vec<cri::PortMapping> {
     let mut mappings = Vec::new();
     for container in &pod.spec.containers {
-        let mut seen = Vec::new();
+        let mut seen = BTreeSet::new();
         for port in &container.ports {
-            let key = port_key(port);
-            if !seen.contains(&key) {
-                seen.push(key);
+            if seen.insert(port_key(port)) {
                 mappings.push(port_mapping(port));
             }
         }

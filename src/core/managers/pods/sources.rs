@@ -12,7 +12,8 @@ use crate::cx::Cx;
 use crate::effect::{Call, DiskOp, HelperOp};
 use crate::event::{DiskReply, HelperReply, Item, Manifest, Outcome, SetAside};
 use crate::ids::{PodUid, Token};
-use crate::limits::PODS_MAX;
+use crate::limits::{MESSAGE_BYTES_MAX, PODS_MAX};
+use crate::managers::cri;
 use crate::note::{Note, PodNote, Said};
 use crate::time::{Mono, Span};
 use alloc::collections::BTreeMap;
@@ -187,12 +188,13 @@ impl Sources {
                         self.settle(cx);
                     }
                     // What was read before stands.
-                    other => log::warn!("the static pod path cannot be read: {other:?}"),
+                    other => log::warn!("the static pod path cannot be read: {}", why(&other)),
                 }
             }
             Ask::Watch => {
                 if self.watching {
-                    log::warn!("the static pod path is not watched: {outcome:?}; it is scanned");
+                    let why = why(&outcome);
+                    log::warn!("the static pod path is not watched: {why}; it is scanned");
                 }
                 self.watching = false;
                 let next = Span((self.watch_retry.0 * 2).clamp(WATCH_RETRY.0, WATCH_RETRY_MOST.0));
@@ -214,7 +216,7 @@ impl Sources {
                         self.url = Some(entry);
                         self.settle(cx);
                     }
-                    other => log::warn!("the static pod URL cannot be read: {other:?}"),
+                    other => log::warn!("the static pod URL cannot be read: {}", why(&other)),
                 }
             }
         }
@@ -279,7 +281,8 @@ impl Sources {
                 entry.pods = pods.into_iter().map(|pod| keep_seen(pod, &old)).collect();
             }
             Err(problem) => {
-                let problem = format!("{place}: {problem}");
+                let mut problem = format!("{place}: {problem}");
+                cri::cut(&mut problem, MESSAGE_BYTES_MAX);
                 if entry.problem.as_ref() != Some(&problem) {
                     said(cx, None, "FailedValidation", problem.clone());
                 }
@@ -295,6 +298,11 @@ impl Sources {
         let mut problems = BTreeMap::new();
         let url = self.url.iter().map(|entry| ("staticPodURL", entry));
         let files = self.files.iter().map(|(name, entry)| (name.as_str(), entry));
+        // Pods beyond the limit are those that came last, wherever their files sort.
+        let old = &cx.facts.sources.pods;
+        let known = |pod: &&Arc<Pod>| old.contains_key(&PodUid(pod.metadata.uid.clone()));
+        let pods = self.files.values().chain(&self.url).flat_map(|entry| &entry.pods);
+        let mut room = PODS_MAX.saturating_sub(pods.filter(known).count());
         for (place, entry) in files.chain(url) {
             if let Some(problem) = &entry.problem {
                 problems.insert(place.into(), problem.clone());
@@ -312,11 +320,12 @@ impl Sources {
                         said(cx, None, "FailedValidation", text.clone());
                     }
                     problems.insert(place.into(), text);
-                } else if wanted.len() >= PODS_MAX {
+                } else if room == 0 && !cx.facts.sources.pods.contains_key(&uid) {
                     let text =
                         format!("more than {PODS_MAX} pods are configured: the rest is ignored");
                     problems.insert(place.into(), text);
                 } else {
+                    room -= usize::from(!cx.facts.sources.pods.contains_key(&uid));
                     names.insert(name, place.into());
                     wanted.insert(uid, pod.clone());
                 }
@@ -375,6 +384,14 @@ fn keep_seen(mut pod: Pod, old: &[Arc<Pod>]) -> Arc<Pod> {
         pod.metadata.annotations.insert(static_pod::SEEN.into(), seen.clone());
     }
     Arc::new(pod)
+}
+
+/// What went wrong, in the words of the door.
+fn why(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Disk(Err(fault)) | Outcome::Helper(Err(fault)) => fault.message.clone(),
+        other => format!("{other:?}"),
+    }
 }
 
 fn said(cx: &mut Cx<'_>, uid: Option<PodUid>, reason: &'static str, message: String) {

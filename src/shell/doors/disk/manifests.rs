@@ -13,9 +13,10 @@ use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use steplet_core::event::{Fault, Manifest, ManifestError, ManifestJson, SetAside};
+use steplet_core::event::{Fault, FaultKind, Manifest, ManifestError, ManifestJson, SetAside};
 
-/// Files of one directory.
+/// Files of one directory. With more of them it is not read at all: a part would be the wrong pods, and
+/// those of the others would be ended.
 const FILES_MAX: usize = 1000;
 /// What is read and understood on the thread: a few milliseconds' work at most. `Limits::FILE`
 /// holds for all else, and a helper does it.
@@ -42,15 +43,17 @@ pub fn list(path: &Path) -> Result<Option<Vec<(String, PathBuf)>>, Fault> {
     for entry in fs::read_dir(path).map_err(at)? {
         let entry = entry.map_err(at)?;
         let name = shown(&entry.file_name());
-        if !name.starts_with('.') {
-            files.push((name, entry.path()));
+        if name.starts_with('.') {
+            continue;
         }
+        if files.len() == FILES_MAX {
+            let place = path.display();
+            let message = format!("{place} holds more than {FILES_MAX} files: none is read");
+            return Err(Fault { kind: FaultKind::Invalid, message });
+        }
+        files.push((name, entry.path()));
     }
     files.sort();
-    if files.len() > FILES_MAX {
-        log::warn!("{} holds more than {FILES_MAX} files: the rest is left out", path.display());
-        files.truncate(FILES_MAX);
-    }
     Ok(Some(files))
 }
 
@@ -182,6 +185,11 @@ mod tests {
         assert_eq!(names(dir).unwrap(), ["a.json", "b.yaml", "no-suffix"]);
         assert_eq!(names(&dir.join("b.yaml")).unwrap(), ["b.yaml"]);
         assert_eq!(names(&dir.join("gone")), None);
+        for number in 0..FILES_MAX {
+            fs::write(dir.join(format!("{number}.yaml")), "").unwrap();
+        }
+        let want = format!("{} holds more than 1000 files: none is read", dir.display());
+        assert_eq!(list(dir).unwrap_err().message, want);
     }
 
     #[test]
