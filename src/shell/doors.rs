@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use steplet_core::effect::{Call, Effect};
 use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, SetAside};
 use steplet_core::ids::Token;
-use steplet_core::time::Mono;
+use steplet_core::time::{Mono, Span};
 
 /// Which door a descriptor belongs to; in the low bits of its `mio::Token`, with the door's own
 /// index above.
@@ -127,6 +127,11 @@ impl Outside {
 /// How long the reading of manifests may go on in one turn.
 const SCAN_PER_TURN: Duration = Duration::from_millis(3);
 
+/// All changes of cgroups share one lock of the kernel. While a runtime starts many containers, who
+/// waits for it waits long: an operation that took this long sends those after it to a helper.
+const CGROUPS_SLOW: Duration = Duration::from_millis(3);
+const CGROUPS_AWAY: Span = Span::from_secs(2);
+
 pub struct Doors {
     inbox: Inbox,
     vault: Vault,
@@ -136,6 +141,8 @@ pub struct Doors {
     kernel: kernel::Kernel,
     helpers: helper::Helpers,
     listen: Listen,
+    /// Until then cgroups are changed in a helper.
+    cgroups_slow_until: Mono,
 }
 
 impl Doors {
@@ -149,6 +156,7 @@ impl Doors {
             kernel: kernel::Kernel::new(),
             helpers: helper::Helpers::new(registry.try_clone()?, outside.program),
             listen: Listen::new(registry.try_clone()?, outside.listeners),
+            cgroups_slow_until: Mono(0),
         })
     }
 
@@ -251,10 +259,16 @@ impl Doors {
                     self.helpers.submit(Asker::Core(token), job, now);
                 }
             }
-            Call::Kernel(op) if self.kernel.may_reclaim(&op) => {
+            Call::Kernel(op) if now < self.cgroups_slow_until || self.kernel.may_reclaim(&op) => {
                 self.helpers.submit(Asker::Core(token), Job::Kernel(op), now);
             }
-            Call::Kernel(op) => self.inbox.done(token, Outcome::Kernel(self.kernel.apply(&op))),
+            Call::Kernel(op) => {
+                let started = Instant::now();
+                self.inbox.done(token, Outcome::Kernel(self.kernel.apply(&op)));
+                if started.elapsed() > CGROUPS_SLOW {
+                    self.cgroups_slow_until = now + CGROUPS_AWAY;
+                }
+            }
             Call::Helper(op) => match Job::of(op, &self.vault) {
                 Ok(job) => self.helpers.submit(Asker::Core(token), job, now),
                 Err(lost) => {
