@@ -24,9 +24,11 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use steplet_api::pod::Pod;
 
-/// A broken watch is set up again after 1 s, doubled up to 20 s; the scan goes on meanwhile.
+/// A broken watch is set up again after 1 s, doubled up to 20 s; the scan goes on meanwhile. One that lasted or saw
+/// something begins at 1 s again.
 const WATCH_RETRY: Span = Span::from_secs(1);
 const WATCH_RETRY_MOST: Span = Span::from_secs(20);
+const WATCH_LASTED: Span = Span::from_secs(40);
 /// Editors write in several steps: one read serves what happens within this time.
 const CALM: Span = Span::from_millis(50);
 /// How long an unreadable manifest at the start keeps the agent from calling pods left over.
@@ -44,12 +46,13 @@ pub struct Sources {
     last_read: Mono,
     url_read: bool,
     reading: Option<Token>,
-    fetching: bool,
     /// Something happened while a read was under way.
     again: bool,
-    watching: bool,
+    watched_since: Mono,
     watch_retry: Span,
     timers: BTreeMap<Timer, Mono>,
+    /// What was last said of the trouble with what a timer is for.
+    warned: BTreeMap<Timer, String>,
     set_aside: Vec<SetAside>,
     ready_said: bool,
 }
@@ -63,7 +66,6 @@ enum Timer {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Entry {
-    digest: u64,
     /// From the last good content.
     pods: Vec<Arc<Pod>>,
     problem: Option<String>,
@@ -98,7 +100,8 @@ impl SourcesFacts {
         self.ready
     }
 
-    /// Manifests that cannot be used, by file name or URL, each with the reason.
+    /// Manifests that cannot be used, by file name or `staticPodURL`, each with the reason; of a pod that is ignored,
+    /// its name follows.
     pub fn problems(&self) -> &BTreeMap<String, String> {
         &self.problems
     }
@@ -141,6 +144,8 @@ impl Sources {
     pub(crate) fn on_item(&mut self, cx: &mut Cx<'_>, then: &Ask, item: Item) {
         match (then, item) {
             (Ask::Watch, Item::PathChanged) => {
+                self.watch_retry = Span(0);
+                self.warned.remove(&Timer::Watch);
                 // The first word is followed at once, a flood of them every so often.
                 let soon = self.last_read + CALM;
                 if soon <= cx.now.mono {
@@ -175,6 +180,7 @@ impl Sources {
                 *at = (*at).min(now + next);
                 match outcome {
                     Outcome::Disk(Ok(DiskReply::Manifests(names))) => {
+                        self.warned.remove(&Timer::Read);
                         let names = names.unwrap_or_default();
                         self.files.retain(|name, _| names.binary_search(name).is_ok());
                         // A file that cannot be read at the start may be the manifest of a pod that runs: until it
@@ -188,26 +194,28 @@ impl Sources {
                         self.settle(cx);
                     }
                     // What was read before stands.
-                    other => log::warn!("the static pod path cannot be read: {}", why(&other)),
+                    other => self.warn(Timer::Read, "the static pod path cannot be read", &other),
                 }
             }
             Ask::Watch => {
-                if self.watching {
-                    let why = why(&outcome);
-                    log::warn!("the static pod path is not watched: {why}; it is scanned");
+                if now.since(self.watched_since) >= WATCH_LASTED {
+                    self.watch_retry = Span(0);
+                    self.warned.remove(&Timer::Watch);
                 }
-                self.watching = false;
+                self.warn(Timer::Watch, "the static pod path is scanned, not watched", &outcome);
                 let next = Span((self.watch_retry.0 * 2).clamp(WATCH_RETRY.0, WATCH_RETRY_MOST.0));
                 self.watch_retry = next;
                 self.timers.insert(Timer::Watch, now + next);
             }
             Ask::Url => {
-                self.fetching = false;
                 let next = cx.facts.settings().http_check.max(CHECK_LEAST);
                 self.timers.insert(Timer::Fetch, now + next);
                 match outcome {
-                    Outcome::Same => {}
+                    Outcome::Same => {
+                        self.warned.remove(&Timer::Fetch);
+                    }
                     Outcome::Helper(Ok(HelperReply::Manifest(manifest))) => {
+                        self.warned.remove(&Timer::Fetch);
                         let mut entry = self.url.take().unwrap_or_default();
                         let place = manifest.name.clone();
                         self.take(cx, &mut entry, &manifest, "http", &place);
@@ -216,7 +224,7 @@ impl Sources {
                         self.url = Some(entry);
                         self.settle(cx);
                     }
-                    other => log::warn!("the static pod URL cannot be read: {}", why(&other)),
+                    other => self.warn(Timer::Fetch, "the static pod URL cannot be read", &other),
                 }
             }
         }
@@ -235,7 +243,16 @@ impl Sources {
     fn watch(&mut self, cx: &mut Cx<'_>) {
         let path = cx.facts.settings().static_pod_path.clone();
         cx.call(Ask::Watch, Call::Disk(DiskOp::WatchManifests { path }));
-        self.watching = true;
+        self.watched_since = cx.now.mono;
+    }
+
+    /// Says what is wrong, unless it is what was wrong the last time.
+    fn warn(&mut self, about: Timer, what: &str, outcome: &Outcome) {
+        let text = format!("{what}: {}", why(outcome));
+        if self.warned.get(&about) != Some(&text) {
+            log::warn!("{text}");
+            self.warned.insert(about, text);
+        }
     }
 
     fn fetch(&mut self, cx: &mut Cx<'_>) {
@@ -243,7 +260,6 @@ impl Sources {
         let url = settings.static_pod_url.clone();
         let whole = settings.static_pod_url_whole;
         let headers = settings.static_pod_url_headers.clone();
-        self.fetching = true;
         cx.call(Ask::Url, Call::Helper(HelperOp::FetchManifest { url, whole, headers }));
     }
 
@@ -256,7 +272,6 @@ impl Sources {
         source: &'static str,
         place: &str,
     ) {
-        entry.digest = manifest.digest;
         let aside = self.set_aside.iter();
         let aside =
             aside.filter(|a| a.name == manifest.name && a.digest == manifest.digest).count();
@@ -296,6 +311,7 @@ impl Sources {
         let mut wanted: BTreeMap<PodUid, Arc<Pod>> = BTreeMap::new();
         let mut names: BTreeMap<(String, String), String> = BTreeMap::new();
         let mut problems = BTreeMap::new();
+        let mut ignored = BTreeMap::new();
         let url = self.url.iter().map(|entry| ("staticPodURL", entry));
         let files = self.files.iter().map(|(name, entry)| (name.as_str(), entry));
         // Pods beyond the limit are those that came last, wherever their files sort.
@@ -316,14 +332,11 @@ impl Sources {
                     let pod = format!("{}/{}", meta.namespace, meta.name);
                     let text =
                         format!("pod {pod} of {place} is ignored: {first} has a pod of this name");
-                    if cx.facts.sources.problems.get(place) != Some(&text) {
-                        said(cx, None, "FailedValidation", text.clone());
-                    }
-                    problems.insert(place.into(), text);
+                    ignored.insert(format!("{place}: {pod}"), text);
                 } else if room == 0 && !cx.facts.sources.pods.contains_key(&uid) {
                     let text =
                         format!("more than {PODS_MAX} pods are configured: the rest is ignored");
-                    problems.insert(place.into(), text);
+                    ignored.insert(format!("{place}: more"), text);
                 } else {
                     room -= usize::from(!cx.facts.sources.pods.contains_key(&uid));
                     names.insert(name, place.into());
@@ -331,6 +344,12 @@ impl Sources {
                 }
             }
         }
+        for (key, text) in &ignored {
+            if cx.facts.sources.problems.get(key) != Some(text) {
+                said(cx, None, "FailedValidation", text.clone());
+            }
+        }
+        problems.append(&mut ignored);
         self.publish(cx, wanted, problems);
     }
 
