@@ -22,6 +22,9 @@ pub const HASH: &str = "kubernetes.io/config.hash";
 
 /// The longest file name.
 const NAME_MAX: usize = 255;
+/// The largest object that a cluster can store (etcd's --max-request-bytes, 1.5 MiB): no pod there is larger, and
+/// what takes this long to read would keep the agent from all else.
+const JSON_BYTES_MAX: usize = 1536 * 1024;
 /// Problems of one manifest that an event has room for.
 const PROBLEMS_TOLD: usize = 8;
 
@@ -37,6 +40,13 @@ pub struct Origin<'a> {
 
 /// The pods of a manifest: one Pod, or from a URL also a PodList. An error names line and key.
 pub fn static_pods(manifest: &ManifestJson, origin: &Origin<'_>) -> Result<Vec<Pod>, String> {
+    let bytes = manifest.json.len();
+    if bytes > JSON_BYTES_MAX {
+        return Err(format!(
+            "{bytes} bytes as JSON, and a manifest may have {JSON_BYTES_MAX}, the most that a cluster stores of an \
+             object (etcd --max-request-bytes)"
+        ));
+    }
     let value: Value = serde_json::from_slice(&manifest.json).map_err(|e| e.to_string())?;
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or("");
     let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("");
@@ -174,4 +184,23 @@ pub fn differs(old: &Pod, new: &Pod) -> bool {
     old.spec != new.spec
         || old.metadata.labels != new.metadata.labels
         || annotations(old) != annotations(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_cluster_could_store_is_refused_unread() {
+        let check = |bytes: usize, want: &str| {
+            let mut json = alloc::vec![b' '; bytes];
+            json[..2].copy_from_slice(b"{}");
+            let manifest = ManifestJson { json: json.into(), lines: Vec::new() };
+            let origin = Origin { source: "file", place: "/a", node_name: "n", seen: Wall(0) };
+            let why = static_pods(&manifest, &origin).unwrap_err();
+            assert!(why.starts_with(want), "{bytes}: {why}");
+        };
+        check(JSON_BYTES_MAX, "apiVersion: want");
+        check(JSON_BYTES_MAX + 1, "1572865 bytes as JSON, and a manifest may have 1572864");
+    }
 }
