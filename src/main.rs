@@ -1,5 +1,7 @@
 //! The command line; see `cli`.
 
 fn main() {
-    std::process::exit(steplet::cli::main(std::env::args_os()));
+    let status = steplet::cli::main(std::env::args_os());
+    steplet::shell::log::drain();
+    std::process::exit(status);
 }

@@ -1,10 +1,11 @@
 //! What `steplet run` shows: a table that is drawn again and again on a terminal, plain lines
 //! elsewhere.
 
+use crate::shell::outlet::Outlet;
 use crate::shell::{log, terminal};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::time::Duration;
 use steplet_core::Core;
 use steplet_core::facts::Facts;
 use steplet_core::managers::node::events::Told;
@@ -15,6 +16,8 @@ use steplet_core::time::{Mono, Now, Span, Wall};
 
 /// The table is drawn at most this often.
 const REDRAW: Span = Span::from_millis(100);
+/// How long the end of the process waits for whoever reads.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The latest events shown below the table.
 const EVENTS_SHOWN: usize = 6;
 
@@ -30,6 +33,7 @@ struct Row {
 }
 
 pub struct Table {
+    out: Outlet<std::io::Stdout>,
     /// Lines of the table on the screen.
     drawn: usize,
     at: Mono,
@@ -38,24 +42,30 @@ pub struct Table {
     events: u64,
 }
 
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.out.drain(LAST_WORDS);
+    }
+}
+
 impl Table {
     pub fn new() -> Table {
-        Table { drawn: 0, at: Mono(0), said: BTreeMap::new(), events: 0 }
+        let out = Outlet::new(std::io::stdout());
+        Table { out, drawn: 0, at: Mono(0), said: BTreeMap::new(), events: 0 }
     }
 
     /// Shows the core as it is.
     pub fn show(&mut self, core: &Core, now: Now) {
-        // A pipe that nobody reads any more must not end the pods.
-        let mut out = std::io::stdout().lock();
-        let _ = match terminal::size() {
+        // Whoever does not read now is shown a later table.
+        if !self.out.flush() {
+            return;
+        }
+        let text = match terminal::size() {
             Some(_) if now.mono.since(self.at) < REDRAW => return,
-            Some((columns, rows)) => {
-                let text = self.draw(core.facts(), now, columns, rows);
-                out.write_all(text.as_bytes())
-            }
-            None => out.write_all(self.tell(core.facts(), now).as_bytes()),
+            Some((columns, rows)) => self.draw(core.facts(), now, columns, rows),
+            None => self.tell(core.facts(), now),
         };
-        let _ = out.flush();
+        self.out.write(text.as_bytes());
         self.at = now.mono;
     }
 

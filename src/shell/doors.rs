@@ -206,6 +206,7 @@ impl Doors {
         self.rpc.expire(now, &mut self.inbox);
         self.helpers.expire(now);
         self.listen.tend(now, &mut self.inbox);
+        super::log::flush();
         let started = Instant::now();
         while self.disk.busy() && started.elapsed() < SCAN_PER_TURN {
             if let Some((token, file, job)) = self.disk.read_one(&mut self.inbox) {

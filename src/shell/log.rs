@@ -2,6 +2,7 @@
 //!
 //! Upstream: k8s.io/klog/v2 (text header), k8s.io/component-base/logs/json.
 
+use super::outlet::Outlet;
 use env_logger::{Builder, Target};
 use log::{Level, LevelFilter, Record};
 use std::io::{self, Write};
@@ -25,6 +26,8 @@ const TRACE_FROM: u32 = 5;
 static FORMAT: OnceLock<Format> = OnceLock::new();
 /// Lines that wait for somebody to print them above a table.
 static HELD: Mutex<Option<Held>> = Mutex::new(None);
+/// Where lines go that nobody holds.
+static STDERR: Mutex<Option<Outlet<io::Stderr>>> = Mutex::new(None);
 /// Beyond this, held lines are dropped, and counted.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 
@@ -33,6 +36,9 @@ struct Held {
     text: Vec<u8>,
     dropped: u64,
 }
+
+/// How long the end of the process waits for whoever reads the log.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A pattern of `--vmodule`, and how much the files that it names log.
 pub type Pattern = (String, u32);
@@ -137,13 +143,30 @@ fn held() -> MutexGuard<'static, Option<Held>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Writes lines that could not be written before: whoever reads them had stopped.
+pub fn flush() {
+    with_stderr(|stderr| {
+        stderr.flush();
+    });
+}
+
+/// The same at the end of the process, for which a reader is waited a moment.
+pub fn drain() {
+    with_stderr(|stderr| stderr.drain(LAST_WORDS));
+}
+
+fn with_stderr(act: impl FnOnce(&mut Outlet<io::Stderr>)) {
+    let mut stderr = STDERR.lock().unwrap_or_else(PoisonError::into_inner);
+    act(stderr.get_or_insert_with(|| Outlet::new(io::stderr())));
+}
+
 /// Standard error, or what is held. The logger writes a whole line at a time.
 struct Out;
 
 impl Write for Out {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match held().as_mut() {
-            None => return io::stderr().write(line),
+            None => with_stderr(|stderr| stderr.write(line)),
             Some(held) if held.text.len() < HELD_BYTES_MAX => held.text.extend_from_slice(line),
             Some(held) => held.dropped += 1,
         }

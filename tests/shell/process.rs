@@ -4,10 +4,13 @@
 use crate::world::runtime::{Answer, Runtime};
 use crate::world::{SOON, Scratch};
 use bytes::Bytes;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prost::Message;
 use std::fs;
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -162,6 +165,35 @@ fn signals_end_it_cleanly() {
 }
 
 #[test]
+fn a_reader_of_the_log_that_stops_stops_nobody() {
+    let (read, mut full) = std::io::pipe().unwrap();
+    // A page less than there is room for.
+    full.write_all(&[b'x'; 15 * 4096]).unwrap();
+    let (output, probe) = (full.try_clone().unwrap(), full.try_clone().unwrap());
+    let agent = Agent::start("process_full_pipe", |command| {
+        command.args(["--v", "5"]).stdout(output).stderr(full);
+    });
+    let runtime = Runtime::start(&socket(&agent.scratch), empty_runtime);
+    let agent = agent.up(&runtime);
+    let has_room = || {
+        let mut asked = [PollFd::new(probe.as_fd(), PollFlags::POLLOUT)];
+        poll(&mut asked, PollTimeout::ZERO).unwrap() > 0
+    };
+    let started = Instant::now();
+    while has_room() {
+        assert!(started.elapsed() < SOON, "it does not log enough");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    runtime.calls.lock().unwrap().clear();
+    let agent = agent.up(&runtime);
+    kill(agent.pid(), Signal::SIGTERM).unwrap();
+    let (status, _) = agent.end();
+    assert_eq!(status, 0);
+    drop(read);
+}
+
+#[test]
 fn one_thread_and_an_idle_loop() {
     let agent = Agent::start("process_idle", |_| {});
     let runtime = Runtime::start(&socket(&agent.scratch), empty_runtime);
@@ -226,10 +258,9 @@ fn no_runtime_and_no_file_are_explained() {
 
 #[test]
 fn helpers_end_with_a_killed_agent() {
-    let agent = Agent::start("process_killed", |_| {});
-    let runtime = Runtime::start(&socket(&agent.scratch), empty_runtime);
-    let mut agent = agent.up(&runtime);
-    // The volume of the pod was looked at by one.
+    let mut agent = Agent::start("process_killed", |_| {});
+    let _runtime = Runtime::start(&socket(&agent.scratch), empty_runtime);
+    // The volume of the pod is looked at by one, which does not live long.
     let started = Instant::now();
     let list = format!("task/{}/children", agent.pid());
     let children = loop {
