@@ -5,7 +5,7 @@ use super::node::{self, Node};
 use crate::shell::doors::Kernel;
 use crate::shell::doors::listen::Listeners;
 use crate::shell::vault::{Vault, shown_url};
-use crate::shell::{boot, log};
+use crate::shell::{boot, log, mounts};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use steplet_api::config::{GoDuration, KubeletConfiguration, Machine};
@@ -17,7 +17,9 @@ use steplet_core::time::Span;
 /// What the reference does without being told to. Whoever replaces it must know of each of these, so
 /// it is said at every start.
 const NOT_YET: &str = "not done yet, whatever is set: eviction under pressure, rotation of \
-    container logs, removal of unused images";
+    container logs, removal of unused images, exec, attach, port-forward, probes and \
+    lifecycle hooks (an event names the pods that have them), admission by hugepages, ephemeral \
+    storage and extended resources";
 
 /// Returns the exit status. Errors: what to tell people.
 pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Result<i32, String> {
@@ -54,6 +56,7 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
     // One message, so that it is read once and as a whole.
     let warnings = told.warnings.iter().map(String::as_str);
     ::log::warn!("{}", warnings.chain([NOT_YET]).collect::<Vec<_>>().join("; "));
+    warn_of_foreign(&told);
     boot::raise_limits(config.max_open_files.cast_unsigned(), config.oom_score_adj);
     let mut vault = Vault::default();
     let settings = settings(&told, &mut vault)?;
@@ -72,6 +75,30 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
         stop_after: None,
     }
     .run()
+}
+
+/// Names the paths on which the one thread could be made to wait.
+fn warn_of_foreign(told: &flags::Settings) {
+    let config = &told.config;
+    let mounted = mounts::read().unwrap_or_default();
+    for (name, path) in [
+        ("--root-dir", &told.flags.root_dir),
+        ("--cert-dir", &told.flags.cert_dir),
+        ("podLogsDir", &config.pod_logs_dir),
+        ("staticPodPath", &config.static_pod_path),
+        ("tlsCertFile", &config.tls_cert_file),
+        ("tlsPrivateKeyFile", &config.tls_private_key_file),
+        ("resolvConf", &config.resolv_conf),
+    ] {
+        if let Some(mount) = mounts::foreign(Path::new(path), &mounted) {
+            ::log::warn!(
+                "{name} {path} leads to {} on {}: when that does not answer, neither does this agent; a \
+                 local path is better",
+                mount.kind,
+                mount.point.display()
+            );
+        }
+    }
 }
 
 /// Holds `--lock-file`, and waits for it as upstream does.

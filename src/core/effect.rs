@@ -64,8 +64,9 @@ pub enum DiskOp {
     SetUpPod(Box<PodSetup>),
     /// Before a container is created: the files that it mounts.
     PrepareContainer(Box<ContainerFiles>),
-    /// The last `most` bytes of a file, all lines or the last `lines`. Answer: `Text`.
-    ReadTail { path: String, most: u32, lines: Option<u32>, cri_log: bool },
+    /// The last `most` bytes of a file, all lines or the last `lines`. Answer: `Text`. No link below the directory
+    /// `within` is followed, and a path that is not below it is refused.
+    ReadTail { within: String, path: String, most: u32, lines: Option<u32>, cri_log: bool },
     /// Make `link` point to `target`, replacing what is there.
     Symlink { link: String, target: String },
     /// Answer: `Names`; a missing directory is empty.
@@ -99,7 +100,7 @@ pub enum VolumeKind {
     EmptyDir { path: String, gid: Option<i64> },
     /// The same as a tmpfs of at most this many bytes (0: the kernel's default). Helper only.
     MemoryDir { path: String, size_bytes: u64, gid: Option<i64> },
-    /// Checked, or made, by its type. Helper only: a foreign path may hang.
+    /// Checked, or made, by its type. Helper only, unless there is nothing to check: a foreign path may hang.
     HostPath { path: String, kind: HostPathKind },
 }
 

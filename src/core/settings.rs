@@ -118,6 +118,11 @@ impl Settings {
         alloc::format!("{}/pods/{uid}", self.root_dir)
     }
 
+    /// Where the files of the pod's containers are: a directory each, with the termination messages.
+    pub fn containers_dir(&self, uid: &crate::ids::PodUid) -> String {
+        alloc::format!("{}/containers", self.pod_dir(uid))
+    }
+
     /// `<podLogsDir>/<namespace>_<name>_<uid>` (`log_directory` of the CRI).
     pub fn log_dir(&self, namespace: &str, name: &str, uid: &crate::ids::PodUid) -> String {
         alloc::format!("{}/{namespace}_{name}_{uid}", self.pod_logs_dir)

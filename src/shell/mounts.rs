@@ -2,10 +2,36 @@
 //!
 //! Source: proc_pid_mountinfo(5).
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
+
+/// Filesystems on which a call can wait for another machine, or for another program, without end.
+const FOREIGN: [&str; 18] = [
+    "9p",
+    "afs",
+    "autofs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "fuse",
+    "fuseblk",
+    "gfs2",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "orangefs",
+    "smb3",
+];
+/// Links that are followed on the way to one file, as the kernel does.
+const LINKS_MAX: usize = 40;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
@@ -20,6 +46,43 @@ pub struct Mount {
 pub fn read() -> io::Result<Vec<Mount>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
+}
+
+/// The first mount on the way to an absolute path that can make whoever goes there wait without end.
+/// Links on the way are followed; nothing on such a mount is touched.
+pub fn foreign<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let parts = |path: &Path| -> VecDeque<OsString> {
+        let parts =
+            path.components().filter(|c| !matches!(c, Component::CurDir | Component::RootDir));
+        parts.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let (mut at, mut left, mut links) = (PathBuf::from("/"), parts(path), 0);
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        at.push(part);
+        // Of two mounts at one place the later one shows.
+        let on = mounts.iter().filter(|mount| at.starts_with(&mount.point));
+        let on = on.enumerate().max_by_key(|(nth, m)| (m.point.components().count(), *nth));
+        if let Some((_, mount)) = on
+            && (FOREIGN.contains(&&*mount.kind) || mount.kind.starts_with("fuse."))
+        {
+            return Some(mount);
+        }
+        if links < LINKS_MAX
+            && let Ok(target) = fs::read_link(&at)
+        {
+            links += 1;
+            at.pop();
+            if target.is_absolute() {
+                at = PathBuf::from("/");
+            }
+            parts(&target).into_iter().rev().for_each(|part| left.push_front(part));
+        }
+    }
+    None
 }
 
 fn parse(line: &str) -> Option<Mount> {
@@ -57,6 +120,8 @@ fn unescape(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::scratch::Scratch;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn lines_of_mountinfo() {
@@ -73,6 +138,45 @@ mod tests {
         let shared = "9 1 8:2 /sub /a\\040b\\134c rw shared:5 master:1 - ext4 /dev/sda2 rw";
         check(shared, "/a b\\c", "ext4", &["rw"]);
         assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn ways_that_lead_to_a_foreign_filesystem() {
+        let scratch = Scratch::new("mounts");
+        let dir = scratch.path().canonicalize().unwrap();
+        let mount = |point: &Path, kind: &str| Mount {
+            point: point.to_owned(),
+            kind: kind.to_owned(),
+            options: Vec::new(),
+        };
+        let mounts = [
+            mount(Path::new("/"), "ext4"),
+            mount(&dir.join("far"), "nfs4"),
+            mount(&dir.join("far/near"), "tmpfs"),
+            mount(&dir.join("user"), "fuse.sshfs"),
+            mount(&dir.join("covered"), "cifs"),
+            mount(&dir.join("covered"), "xfs"),
+        ];
+        symlink("far/a", dir.join("link")).unwrap();
+        symlink(&dir, dir.join("here")).unwrap();
+        symlink("loop", dir.join("loop")).unwrap();
+        let check = |path: &str, want: Option<&str>| {
+            let found = foreign(&dir.join(path), &mounts);
+            assert_eq!(found.map(|mount| &*mount.kind), want, "{path}");
+        };
+        check("near", None);
+        check("far", Some("nfs4"));
+        check("farther", None);
+        // The way there leads through it.
+        check("far/near/file", Some("nfs4"));
+        check("user/x", Some("fuse.sshfs"));
+        check("covered/x", None);
+        check("link", Some("nfs4"));
+        check("here/link", Some("nfs4"));
+        check("here/here/near", None);
+        check("x/../far", Some("nfs4"));
+        check("loop", None);
+        assert_eq!(foreign(Path::new("/proc/self/status"), &mounts), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod remove;
 mod subpath;
 mod tail;
 
+use manifests::Found;
 pub use manifests::{Loaded, load, understand};
 pub use pod_dirs::{make_dirs, open_regular, prepare_container, set_up};
 pub use remove::{remove_tree, tear_down};
@@ -65,7 +66,7 @@ struct Watch {
 struct Scan {
     token: Token,
     path: String,
-    left: VecDeque<(String, PathBuf)>,
+    left: VecDeque<Found>,
     names: Vec<String>,
     /// Files that a helper reads.
     away: usize,
@@ -99,8 +100,9 @@ impl Disk {
                 }
                 pod_dirs::prepare_container(&files).map(|()| DiskReply::Done)
             }
-            DiskOp::ReadTail { path, most, lines, cri_log } => {
-                tail::read(Path::new(&path), most, lines, cri_log).map(DiskReply::Text)
+            DiskOp::ReadTail { within, path, most, lines, cri_log } => {
+                let (within, path) = (Path::new(&within), Path::new(&path));
+                tail::read(within, path, most, lines, cri_log).map(DiskReply::Text)
             }
             DiskOp::Symlink { link, target } => {
                 point(Path::new(&link), &target).map(|()| DiskReply::Done)
@@ -153,10 +155,14 @@ impl Disk {
     /// Reads the next manifest file. `Helper`: a long one, for the scan and the file named.
     pub fn read_one(&mut self, inbox: &mut Inbox) -> Option<(Token, String, Job)> {
         let scan = self.scans.iter_mut().find(|scan| !scan.left.is_empty())?;
-        let (name, path) = scan.left.pop_front().expect("found by it");
+        let Found { name, path, foreign } = scan.left.pop_front().expect("found by it");
         let known = self.known.get(&scan.path).and_then(|files| files.get(&name)).copied();
         let token = scan.token;
-        match manifests::load_quickly(&name, &path, known, &self.set_aside) {
+        let loaded = match foreign {
+            true => Loaded::Long,
+            false => manifests::load_quickly(&name, &path, known, &self.set_aside),
+        };
+        match loaded {
             Loaded::Long => {
                 scan.away += 1;
                 let path = path.to_string_lossy().into_owned();

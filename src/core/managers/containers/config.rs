@@ -122,8 +122,8 @@ pub fn termination_log(input: &ContainerInput<'_>) -> Option<String> {
     if container.termination_message_path.is_empty() {
         return None;
     }
-    let pod_dir = settings.pod_dir(&pod_uid(pod));
-    Some(format!("{pod_dir}/containers/{}/{attempt:08x}", container.name))
+    let dir = settings.containers_dir(&pod_uid(pod));
+    Some(format!("{dir}/{}/{attempt:08x}", container.name))
 }
 
 fn env(input: &ContainerInput<'_>) -> Result<Env, ConfigError> {

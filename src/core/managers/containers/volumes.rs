@@ -51,7 +51,11 @@ pub fn pod_setup(
 
 /// Whether setting up needs the helper: a mount, or a path that is not ours, may hang.
 pub fn needs_helper(setup: &PodSetup) -> bool {
-    !setup.volumes.iter().all(|volume| matches!(volume.kind, VolumeKind::EmptyDir { .. }))
+    setup.volumes.iter().any(|volume| match &volume.kind {
+        VolumeKind::EmptyDir { .. } => false,
+        VolumeKind::HostPath { kind, .. } => *kind != HostPathKind::Unchecked,
+        VolumeKind::MemoryDir { .. } => true,
+    })
 }
 
 /// The volume mounts of a container, and the directories below volumes that they need.

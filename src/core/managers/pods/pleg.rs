@@ -285,6 +285,7 @@ impl Pleg {
                 match fallback {
                     Some(path) if text.is_empty() => {
                         let op = DiskOp::ReadTail {
+                            within: cx.facts.settings().pod_logs_dir.clone(),
                             path,
                             most: LOG_TAIL_BYTES,
                             lines: Some(LOG_TAIL_LINES),
@@ -460,7 +461,8 @@ impl Pleg {
             Ok(api::ContainerStatusResponse { status: Some(status), .. }) => {
                 let fallback = log_fallback(&status);
                 (inspection.name, inspection.namespace) = named(&status.labels);
-                let mut view = ContainerView { id: id.clone(), ..container_view(status) };
+                let within = cx.facts.settings().containers_dir(&uid);
+                let mut view = ContainerView { id: id.clone(), ..container_view(status, &within) };
                 if let Some(row) = cx.facts.pleg.containers.get(id) {
                     view.sandbox = row.within.clone();
                 }
@@ -469,7 +471,7 @@ impl Pleg {
                 inspection.containers.push(view);
                 if exited && !path.is_empty() {
                     let most = MESSAGE_BYTES_MAX as u32;
-                    let op = DiskOp::ReadTail { path, most, lines: None, cri_log: false };
+                    let op = DiskOp::ReadTail { within, path, most, lines: None, cri_log: false };
                     let ask = Ask::TerminationLog { uid, id: id.clone(), fallback };
                     cx.call(ask, Call::Disk(op));
                     return;
@@ -652,11 +654,14 @@ fn sandbox_view(s: api::PodSandboxStatus) -> SandboxView {
     }
 }
 
-fn container_view(s: api::ContainerStatus) -> ContainerView {
+/// `own`: where the agent has the files of this pod's containers. A volume of the pod may be mounted at the path of
+/// the termination message too, and may hold whatever the pod likes, so it is not looked at.
+fn container_view(s: api::ContainerStatus, own: &str) -> ContainerView {
     let (name, attempt) = s.metadata.map_or_else(Default::default, |m| (m.name, m.attempt));
     let note = |key: &str| s.annotations.get(key).map_or("", String::as_str);
     let path = note(cri::TERMINATION_PATH);
-    let log = s.mounts.iter().find(|m| !path.is_empty() && m.container_path == path);
+    let mut logs = s.mounts.iter().filter(|m| !path.is_empty() && m.container_path == path);
+    let log = logs.find(|m| m.host_path.strip_prefix(own).is_some_and(|p| p.starts_with('/')));
     let message = bounded(s.message);
     ContainerView {
         sandbox: SandboxId::default(),

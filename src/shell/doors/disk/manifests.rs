@@ -4,8 +4,8 @@
 
 use super::pod_dirs::open_regular;
 use super::{fault, reason};
-use crate::shell::crash;
 use crate::shell::yaml::{self, Limits};
+use crate::shell::{crash, mounts};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
@@ -26,20 +26,30 @@ const LINES_MAX: usize = 10_000;
 /// Keys given twice that get a line in the log, of one manifest.
 const DUPLICATES_SAID: usize = 10;
 
-/// The manifests at a path, which is a file or a directory: names in order, each with where it
-/// lies. `None` when there is nothing at the path.
-pub fn list(path: &Path) -> Result<Option<Vec<(String, PathBuf)>>, Fault> {
+/// A file that may be a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Found {
+    pub name: String,
+    pub path: PathBuf,
+    /// It is a link to where reading may take for ever.
+    pub foreign: bool,
+}
+
+/// The manifests at a path, which is a file or a directory, by name. `None` when there is nothing
+/// at the path.
+pub fn list(path: &Path) -> Result<Option<Vec<Found>>, Fault> {
     let at = |error: io::Error| fault(format_args!("cannot read {}", path.display()), &error);
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
             let name = shown(path.file_name().unwrap_or(path.as_os_str()));
-            return Ok(Some(vec![(name, path.to_owned())]));
+            return Ok(Some(vec![Found { name, path: path.to_owned(), foreign: false }]));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(at(error)),
     }
     let mut files = Vec::new();
+    let mut mounted = None;
     for entry in fs::read_dir(path).map_err(at)? {
         let entry = entry.map_err(at)?;
         let name = shown(&entry.file_name());
@@ -51,7 +61,13 @@ pub fn list(path: &Path) -> Result<Option<Vec<(String, PathBuf)>>, Fault> {
             let message = format!("{place} holds more than {FILES_MAX} files: none is read");
             return Err(Fault { kind: FaultKind::Invalid, message });
         }
-        files.push((name, entry.path()));
+        let path = entry.path();
+        // Most directories hold no links: then nobody needs to know what is mounted where.
+        let link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        let mounted =
+            link.then(|| mounted.get_or_insert_with(|| mounts::read().unwrap_or_default()));
+        let foreign = mounted.is_some_and(|mounted| mounts::foreign(&path, mounted).is_some());
+        files.push(Found { name, path, foreign });
     }
     files.sort();
     Ok(Some(files))
@@ -180,7 +196,7 @@ mod tests {
         }
         let names = |path: &Path| {
             let listed = list(path).unwrap();
-            listed.map(|files| files.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+            listed.map(|files| files.into_iter().map(|file| file.name).collect::<Vec<_>>())
         };
         assert_eq!(names(dir).unwrap(), ["a.json", "b.yaml", "no-suffix"]);
         assert_eq!(names(&dir.join("b.yaml")).unwrap(), ["b.yaml"]);
@@ -201,7 +217,7 @@ mod tests {
             fs::write(scratch.path().join(OsStr::from_bytes(name)), "{}").unwrap();
         }
         let listed = list(scratch.path()).unwrap().unwrap();
-        let names: Vec<_> = listed.into_iter().map(|(name, _)| name).collect();
+        let names: Vec<_> = listed.into_iter().map(|file| file.name).collect();
         assert_eq!(names, ["a\\\\xfe.yaml", "a\\nb", "a\\xfe.yaml", "a\\xff.yaml", "\u{e9}"]);
     }
 

@@ -4,9 +4,12 @@
 //! <text>`.
 
 use super::fault;
-use super::pod_dirs::open_regular;
 use bytes::Bytes;
-use std::io::{self, Read, Seek, SeekFrom};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 use steplet_core::event::Fault;
 
@@ -16,11 +19,18 @@ const LOOK_BACK: u64 = 256 * 1024;
 /// The last `most` bytes of what a file says, cut to its last `lines` lines first.
 ///
 /// With `cri_log` the file is a container's log and the answer what the container wrote, both
-/// streams together. Errors: of the system, `NotFound` among them.
-pub fn read(path: &Path, most: u32, lines: Option<u32>, cri_log: bool) -> Result<Bytes, Fault> {
+/// streams together. Errors: of the system, `NotFound` among them; `Invalid` for what is not a file
+/// in `within`.
+pub fn read(
+    within: &Path,
+    path: &Path,
+    most: u32,
+    lines: Option<u32>,
+    cri_log: bool,
+) -> Result<Bytes, Fault> {
     let at = |error: io::Error| fault(format_args!("cannot read {}", path.display()), &error);
     let look_back = if cri_log || lines.is_some() { LOOK_BACK } else { u64::from(most) };
-    let mut file = open_regular(path).map_err(at)?;
+    let mut file = open_within(within, path).map_err(at)?;
     let from = file.metadata().map_err(at)?.len().saturating_sub(look_back);
     file.seek(SeekFrom::Start(from)).map_err(at)?;
     let mut bytes = Vec::new();
@@ -36,6 +46,26 @@ pub fn read(path: &Path, most: u32, lines: Option<u32>, cri_log: bool) -> Result
     let mut said = if cri_log { written(text) } else { text.to_vec() };
     said.drain(..said.len().saturating_sub(most as usize));
     Ok(said.into())
+}
+
+/// Opens a regular file in a directory of the agent's own. A container may have put a link there, to
+/// what only root may read or to what never answers, so none is followed below that directory.
+fn open_within(within: &Path, path: &Path) -> io::Result<File> {
+    let outside = || io::Error::from_raw_os_error(libc::EINVAL);
+    let inner = path.strip_prefix(within).map_err(|_| outside())?;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let dir = open(within, flags, Mode::empty())?;
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    // A FIFO is not waited for.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = match openat2(&dir, inner, OpenHow::new().flags(flags).resolve(resolve)) {
+        Err(Errno::EXDEV) => return Err(outside()),
+        other => File::from(other?),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
 }
 
 fn last_lines(text: &[u8], lines: usize) -> &[u8] {
@@ -68,6 +98,7 @@ fn written(log: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::shell::scratch::Scratch;
+    use std::os::unix::fs::symlink;
     use steplet_core::event::FaultKind;
 
     #[test]
@@ -76,7 +107,7 @@ mod tests {
         let path = scratch.path().join("file");
         let check = |content: &str, most, lines, cri_log, want: &str| {
             std::fs::write(&path, content).unwrap();
-            let got = read(&path, most, lines, cri_log).unwrap();
+            let got = read(scratch.path(), &path, most, lines, cri_log).unwrap();
             assert_eq!(String::from_utf8_lossy(&got), want, "{content:?} {most} {lines:?}");
         };
         check("", 10, None, false, "");
@@ -106,16 +137,47 @@ mod tests {
             log += &format!("2026-11-30T15:04:05Z stdout F line {n}\n");
         }
         std::fs::write(&path, &log).unwrap();
-        let got = read(&path, 22, Some(80), true).unwrap();
+        let got = read(scratch.path(), &path, 22, Some(80), true).unwrap();
         assert_eq!(got, "line 49998\nline 49999\n");
-        let all = read(&path, u32::MAX, None, true).unwrap();
+        let all = read(scratch.path(), &path, u32::MAX, None, true).unwrap();
         assert!(all.starts_with(b"line 4"), "the cut line shows");
     }
 
     #[test]
     fn a_missing_file_is_not_found() {
-        let fault = read(Path::new("/nonexistent/log"), 10, None, false).unwrap_err();
+        let at = |path| read(Path::new("/nonexistent"), Path::new(path), 10, None, false);
+        let fault = at("/nonexistent/log").unwrap_err();
         assert_eq!(fault.kind, FaultKind::NotFound);
         assert_eq!(fault.message, "cannot read /nonexistent/log: no such file or directory");
+    }
+
+    #[test]
+    fn what_a_container_may_have_put_there_is_not_followed() {
+        let scratch = Scratch::new("tail");
+        let own = scratch.path().join("containers");
+        std::fs::create_dir_all(own.join("a")).unwrap();
+        let secret = scratch.path().join("secret");
+        std::fs::write(&secret, "secret").unwrap();
+        std::fs::write(own.join("a/message"), "bye").unwrap();
+        symlink(&secret, own.join("a/link")).unwrap();
+        symlink("message", own.join("a/inner")).unwrap();
+        symlink(scratch.path(), own.join("up")).unwrap();
+        nix::unistd::mkfifo(&own.join("a/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let check = |name: &str, want: Result<&str, FaultKind>| {
+            let got = read(&own, &own.join(name), 10, None, false);
+            let got = got.map_err(|fault| fault.kind);
+            assert_eq!(got, want.map(|text| Bytes::from(text.to_owned())), "{name}");
+        };
+        check("a/message", Ok("bye"));
+        for name in ["a/link", "a/inner", "up/secret", "../secret", "a/../../secret"] {
+            check(name, Err(FaultKind::Invalid));
+        }
+        check("/etc/hostname", Err(FaultKind::Invalid));
+        check("a", Err(FaultKind::Other));
+        check("a/fifo", Err(FaultKind::Other));
+        // The directory itself may be reached by a link: that one is the owner's.
+        symlink(&own, scratch.path().join("moved")).unwrap();
+        let moved = scratch.path().join("moved");
+        assert!(read(&moved, &moved.join("a/message"), 10, None, false).is_ok());
     }
 }

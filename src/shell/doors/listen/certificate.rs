@@ -9,7 +9,7 @@ use crate::shell::doors::reason;
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SerialNumber,
 };
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -164,20 +164,15 @@ fn self_signed(host: &str, now: Duration) -> Result<(String, String), rcgen::Err
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-/// By a temporary file, so that whoever reads finds all of it or nothing, also after a power cut.
+/// By a temporary file, so that whoever reads finds all of it or nothing. The loop does not wait for the disk: what a
+/// power cut leaves empty or torn is made anew.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), String> {
     let temporary = path.with_extension("tmp");
     let _ = fs::remove_file(&temporary);
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(mode).open(&temporary);
-    let written = file.and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    let renamed = written
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| File::open(dir)?.sync_all());
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    let renamed = written.and_then(|()| fs::rename(&temporary, path));
     renamed.map_err(|error| format!("cannot write {}: {}", path.display(), reason(&error)))
 }
 
