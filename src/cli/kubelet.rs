@@ -111,8 +111,7 @@ fn lock_file(path: &str) -> Result<Option<boot::Lock>, String> {
 }
 
 fn all(problems: &[Problem]) -> String {
-    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
-    lines.join("\nsteplet: ")
+    flags::told(problems).join("\nsteplet: ")
 }
 
 /// What upstream does not start with, each with the way out.

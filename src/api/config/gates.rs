@@ -7,6 +7,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+const UNKNOWN: &str = "no feature gate has this name";
+/// Unknown gates for which one of a near name is looked for.
+const NEAR_MAX: usize = 20;
+
 /// How ripe a feature is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -42,7 +46,9 @@ impl FeatureGates {
                 (_, Some(gate)) => {
                     self.said.insert(gate.name, on);
                 }
-                (_, None) => problems.push(at(name, unknown(name))),
+                // To look for what was meant takes a while.
+                (_, None) if problems.len() < NEAR_MAX => problems.push(at(name, unknown(name))),
+                (_, None) => problems.push(at(name, UNKNOWN.into())),
             }
         }
         problems
@@ -95,8 +101,8 @@ fn at(name: &str, what: String) -> Problem {
 fn unknown(name: &str) -> String {
     let names: Vec<&str> = GATES.iter().map(|gate| gate.name).collect();
     match alike(name, &names) {
-        Some(near) => format!("no feature gate has this name; is it {near}?"),
-        None => "no feature gate has this name".into(),
+        Some(near) => format!("{UNKNOWN}; is it {near}?"),
+        None => UNKNOWN.into(),
     }
 }
 

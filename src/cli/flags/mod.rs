@@ -14,7 +14,7 @@ mod value;
 pub use files::{Disk, Files};
 pub use help::help;
 pub use line::{Asked, CommandLine, parse};
-pub use problem::{Place, Problem};
+pub use problem::{Place, Problem, told};
 pub use settings::{Settings, settings};
 
 use std::collections::BTreeMap;

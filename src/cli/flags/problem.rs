@@ -1,6 +1,7 @@
 //! What is wrong with flags and files, said with its place.
 
 use crate::shell::yaml::{LineMap, Mark};
+use std::borrow::Cow;
 use std::fmt;
 use steplet_api::config::{self, ProblemKind};
 
@@ -16,6 +17,20 @@ pub enum Place {
     },
     /// The built-in defaults, or the command line as a whole.
     Nowhere,
+}
+
+/// Beyond so many problems a list helps nobody.
+const TOLD_MAX: usize = 20;
+/// Bytes of a field path or of a sentence about it: names of fields are quoted, whatever their length.
+const PART_MAX: usize = 500;
+
+/// Problems as lines, the first of them when there are many.
+pub fn told(problems: &[Problem]) -> Vec<String> {
+    let mut lines: Vec<String> = problems.iter().take(TOLD_MAX).map(Problem::to_string).collect();
+    if let more @ 1.. = problems.len().saturating_sub(TOLD_MAX) {
+        lines.push(format!("{more} more problems"));
+    }
+    lines
 }
 
 /// One thing that is wrong.
@@ -88,12 +103,34 @@ impl fmt::Display for Problem {
             Place::Nowhere => {}
         }
         if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
+            write!(f, "{}: ", cut(&self.path))?;
         }
-        f.write_str(&self.what)?;
+        f.write_str(&cut(&self.what))?;
         match &self.fix {
             Some(fix) => write!(f, "; write {fix}"),
             None => Ok(()),
         }
+    }
+}
+
+fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= PART_MAX {
+        return text.into();
+    }
+    let end = text.floor_char_boundary(PART_MAX);
+    format!("{}...", &text[..end]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_and_names_are_cut() {
+        let long = Problem { path: "é".repeat(1000), ..Problem::new(Place::Nowhere, "is wrong") };
+        assert_eq!(long.to_string(), format!("{}...: is wrong", "é".repeat(250)));
+        let lines = told(&vec![Problem::new(Place::Nowhere, "is wrong"); 1000]);
+        assert_eq!(lines.len(), 21);
+        assert_eq!(lines[19..], ["is wrong", "980 more problems"]);
     }
 }

@@ -3,7 +3,7 @@
 use super::KubeletFlags;
 use super::files::Files;
 use super::line::CommandLine;
-use super::problem::{Place, Problem};
+use super::problem::{Place, Problem, told};
 use crate::shell::yaml::{self, Document, Limits, LineMap};
 use steplet_api::config::{self, FeatureGates, KubeletConfiguration, Machine, ProblemKind};
 
@@ -241,7 +241,7 @@ impl Layers<'_> {
 /// What to log at start: harmless problems, old flags, and what has no effect yet, a line each.
 fn warnings(line: &CommandLine, problems: &[Problem], not_yet: Vec<String>) -> Vec<String> {
     let mut warnings: Vec<String> =
-        problems.iter().map(|problem| format!("ignored: {problem}")).collect();
+        told(problems).into_iter().map(|problem| format!("ignored: {problem}")).collect();
     let dashed = |names: &[&str]| names.iter().map(|n| format!("--{n}")).collect::<Vec<_>>();
     let is_field = |name: &&&str| line.fields.iter().any(|(flag, ..)| flag == *name);
     let (mirrors, others): (Vec<_>, Vec<_>) = line.deprecated.iter().partition(is_field);

@@ -1,4 +1,7 @@
 //! Signals as events: SIGTERM, SIGINT and SIGHUP end the agent, SIGCHLD tells that a helper has ended.
+//! Those that do nothing to a program written in Go do nothing to this one.
+//!
+//! Upstream: the table of signals in Go's runtime (runtime/sigtab_linux_generic.go).
 
 use super::{Door, Inbox};
 use mio::unix::SourceFd;
@@ -10,6 +13,19 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use steplet_core::event;
 
+/// By default they end a program. Scripts send some to whole groups; SIGXFSZ comes with a limit on file
+/// sizes, where the failed write says all.
+const WITHOUT_EFFECT: [Signal; 8] = [
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGIO,
+    Signal::SIGPWR,
+    Signal::SIGXCPU,
+    Signal::SIGXFSZ,
+];
+
 pub struct Signals {
     descriptor: SignalFd,
 }
@@ -20,6 +36,9 @@ impl Signals {
     pub fn new(registry: &Registry) -> io::Result<Signals> {
         let mut mask = SigSet::empty();
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD] {
+            mask.add(signal);
+        }
+        for signal in WITHOUT_EFFECT {
             mask.add(signal);
         }
         if !is_ignored(Signal::SIGHUP) {
@@ -42,7 +61,7 @@ impl Signals {
                     libc::SIGINT | libc::SIGHUP => {
                         inbox.push(event::Event::Signal(event::Signal::Interrupt))
                     }
-                    // SIGCHLD: the turn that it has begun is all that is needed.
+                    // SIGCHLD: the turn that it has begun is all that is needed. Others need none.
                     _ => {}
                 },
                 Ok(None) => return,

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use steplet_core::Core;
@@ -178,7 +179,7 @@ impl Recorder {
 
     fn tend(&mut self, now: Now, chain: &Chain, core: &Core) {
         match &self.state {
-            State::Writing { path, bytes, until, .. } => {
+            State::Writing { file, path, bytes, until } => {
                 let since = now.mono.since(self.synced);
                 let news = self.encoder.new_bodies() != self.synced_bodies;
                 if bytes >= until {
@@ -191,7 +192,12 @@ impl Recorder {
                 } else if since >= if news { SYNC_EVERY } else { SYNC_IDLE_EVERY } {
                     self.synced = now.mono;
                     self.synced_bodies = self.encoder.new_bodies();
-                    self.ring.sync(path.clone());
+                    if file.metadata().is_ok_and(|meta| meta.nlink() == 0) {
+                        log::warn!("tape: {} was deleted; a new segment begins", path.display());
+                        self.restart(now, chain, core);
+                    } else {
+                        self.ring.sync(path.clone());
+                    }
                 }
             }
             State::Stopped { since } => {
@@ -317,5 +323,26 @@ mod tests {
             assert!(segment.rest().is_none());
         }
         assert_eq!(numbers, [0, 1, 5]);
+    }
+
+    #[test]
+    fn a_deleted_segment_is_followed_by_a_new_one() {
+        let scratch = Scratch::new("tape-deleted");
+        let dir = scratch.path().join("tapes");
+        let core = Core::new();
+        let at = |secs| Now { mono: Mono(0) + Span::from_secs(secs), wall: Wall(0) };
+        let event = encode_event(&Event::Signal(Signal::Terminate));
+        let mut recorder = Recorder::open(&dir, 1 << 20, 0, at(0), &core);
+        std::fs::remove_dir_all(&dir).unwrap();
+        for secs in [1, 3_600, 3_601] {
+            recorder.input(at(secs), &event);
+            recorder.effects(at(secs), &[], &Chain::default(), &core);
+        }
+        recorder.flush(at(3_601));
+        let tape = Tape::open(&dir).unwrap();
+        let mut segment = Segment::open(&tape.files[0]).unwrap();
+        let numbers: Vec<_> =
+            std::iter::from_fn(|| segment.next_step()).map(|s| s.number).collect();
+        assert_eq!(numbers, [2]);
     }
 }

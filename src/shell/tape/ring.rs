@@ -4,6 +4,7 @@ use super::frame::{Bad, compress};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,11 @@ use std::path::{Path, PathBuf};
 const TAPE_BYTES_MIN: u64 = 1 << 20;
 /// Of `--tape-max`: a segment's steps take at most this part, so that many segments fit.
 const SEGMENTS_MIN: u64 = 16;
+
+/// Of a segment's number in its name. One that is longer is not from here, and none would follow the last one.
+const NUMBER_DIGITS: RangeInclusive<usize> = 8..=15;
+/// Names in a row that may be taken by what is no segment.
+const NAMES_TRIED: u64 = 100;
 
 /// Work that may hang on the disk, for the helper pool. When one of these fails or is dropped, nothing is lost
 /// but its purpose.
@@ -103,7 +109,8 @@ fn parse_name(name: &str) -> Option<(u64, bool)> {
         Some(number) => (number, true),
         None => (name.strip_suffix(".tape")?, false),
     };
-    let digits = number.len() >= 8 && number.bytes().all(|b| b.is_ascii_digit());
+    let digits =
+        NUMBER_DIGITS.contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| number.parse().ok().map(|number| (number, compressed)))?
 }
 
@@ -136,11 +143,18 @@ impl Ring {
     pub fn create(&mut self, snapshot_bytes: u64) -> io::Result<(File, PathBuf)> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let files = list(&self.dir)?;
-        let next = files.last().map_or(1, |file| file.number.saturating_add(1));
+        let next = files.last().map_or(1, |file| file.number + 1);
         // Once more the steps: a compressed copy of the segment before may be in the making.
         self.make_room(files, snapshot_bytes + 2 * self.segment_bytes())?;
-        let path = self.dir.join(format!("{next:08}.tape"));
-        Ok((create_new(&path)?, path))
+        // A directory or a link may have the name.
+        for number in next..next + NAMES_TRIED {
+            let path = self.dir.join(format!("{number:08}.tape"));
+            match create_new(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return Ok((made?, path)),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 
     fn make_room(&self, files: Vec<SegmentFile>, wanted: u64) -> io::Result<()> {
@@ -178,4 +192,22 @@ impl Ring {
 
 fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::scratch::Scratch;
+
+    #[test]
+    fn names_that_are_taken_are_passed_over() {
+        let scratch = Scratch::new("ring");
+        let dir = scratch.path();
+        fs::write(dir.join("18446744073709551615.tape"), "x").unwrap();
+        fs::write(dir.join("00000007.tape"), "x").unwrap();
+        fs::create_dir(dir.join("00000008.tape")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", dir.join("00000009.tape")).unwrap();
+        let (_, path) = Ring::open(dir, 1 << 20).create(0).unwrap();
+        assert_eq!(path, dir.join("00000010.tape"));
+    }
 }
