@@ -1,4 +1,5 @@
-"""SIGTERM ends the agent quickly and well, and leaves the pods running."""
+"""SIGTERM ends the agent quickly and well, and leaves the pods running; signals that do nothing to a
+program in Go do nothing."""
 
 import signal
 import time
@@ -12,6 +13,10 @@ def case():
     place("hello.yaml")
     running("hello")
     [before] = live("hello")
+    for name in ("USR1", "USR2", "ALRM", "PIPE", "XFSZ"):
+        agent.process.send_signal(getattr(signal, f"SIG{name}"))
+    time.sleep(0.5)
+    true("it still runs", agent.process.poll() is None, agent.process.poll())
     begin = time.monotonic()
     same("exit code", agent.end(signal.SIGTERM), 0)
     true("ends within 3 s", time.monotonic() - begin < 3, time.monotonic() - begin)

@@ -5,7 +5,7 @@ use super::fault;
 use crate::shell::mounts;
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2, renameat};
 use nix::mount::{MntFlags, umount2};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::{CStr, CString};
@@ -14,9 +14,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use steplet_core::event::Fault;
 
-/// Directories inside directories, each with an open descriptor; a tree that is deeper was made to
-/// hurt.
-const DEPTH_MAX: usize = 1000;
+/// Directories inside directories, each with an open descriptor. A container may have made a tree that
+/// is deeper than any number of descriptors: what lies deeper is hung below the top.
+const DEPTH_MAX: usize = 32;
 
 /// Unmounts everything below a pod's directory and removes it. Gone already is fine.
 ///
@@ -64,10 +64,12 @@ pub fn remove_tree(path: &Path) -> Result<(), Fault> {
 /// Empties a directory, depth first, by descriptors: no path is walked twice.
 fn empty(top: OwnedFd) -> nix::Result<()> {
     let mut stack = vec![(top, CString::default())];
+    let mut raised = 0;
     while let Some((dir, _)) = stack.last() {
         if let Some(name) = empty_but_for_one(dir)? {
             if stack.len() == DEPTH_MAX {
-                return Err(Errno::ENAMETOOLONG);
+                raise(dir, &name, &stack[0].0, &mut raised)?;
+                continue;
             }
             let child = open_below(dir, &name)?;
             stack.push((child, name));
@@ -78,6 +80,17 @@ fn empty(top: OwnedFd) -> nix::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Moves a directory right below the top, under a number that is no name there yet.
+fn raise(dir: &OwnedFd, name: &CStr, top: &OwnedFd, number: &mut u64) -> nix::Result<()> {
+    loop {
+        *number += 1;
+        match renameat(dir, name, top, number.to_string().as_str()) {
+            Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => {}
+            other => return gone(other),
+        }
+    }
 }
 
 /// Removes the entries of a directory, up to a directory that is not empty: its name. `None`: all
@@ -163,6 +176,24 @@ mod tests {
         assert!(!top.exists());
         remove_tree(&top).unwrap();
         assert!(keep.join("file").exists());
+    }
+
+    /// Deeper than a path can be long, as `mkdir d; cd d` in a loop makes it.
+    #[test]
+    fn no_tree_is_too_deep() {
+        let scratch = Scratch::new("deep");
+        let top = scratch.path().join("pod");
+        fs::create_dir_all(top.join("2/taken")).unwrap();
+        fs::write(top.join("1"), "").unwrap();
+        let how = OpenHow::new().flags(FLAGS);
+        let mut dir = openat2(AT_FDCWD, &top, how).unwrap();
+        let name = CString::new("d".repeat(60)).unwrap();
+        for _ in 0..7 * DEPTH_MAX {
+            nix::sys::stat::mkdirat(&dir, name.as_c_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+            dir = open_below(&dir, &name).unwrap();
+        }
+        remove_tree(&top).unwrap();
+        assert!(!top.exists());
     }
 
     #[test]
