@@ -66,6 +66,7 @@ fn machine() -> Machine {
         cgroup_version: 2,
         controllers: ["cpu", "cpuset", "hugetlb", "memory", "pids"].map(str::to_owned).to_vec(),
         hugepage_sizes: vec![2 << 20],
+        hugepage_bytes: vec![64 << 20],
         thermal_throttle: Vec::new(),
     }
 }

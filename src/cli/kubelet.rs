@@ -18,8 +18,8 @@ use steplet_core::time::Span;
 /// it is said at every start.
 const NOT_YET: &str = "not done yet, whatever is set: eviction under pressure, rotation of \
     container logs, removal of unused images, exec, attach, port-forward, probes and \
-    lifecycle hooks (an event names the pods that have them), admission by hugepages, ephemeral \
-    storage and extended resources";
+    lifecycle hooks (an event names the pods that have them), admission by ephemeral storage and \
+    extended resources";
 
 /// Returns the exit status. Errors: what to tell people.
 pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Result<i32, String> {

@@ -70,6 +70,8 @@ pub struct Machine {
     pub controllers: Vec<String>,
     /// Sizes that the kernel offers, in bytes, ascending.
     pub hugepage_sizes: Vec<u64>,
+    /// Bytes that the kernel had set aside in pages of each of these sizes when the program started.
+    pub hugepage_bytes: Vec<u64>,
     /// Existing /sys/devices/system/cpu/cpu<N>/thermal_throttle directories: masked in containers.
     pub thermal_throttle: Vec<String>,
 }

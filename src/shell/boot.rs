@@ -37,6 +37,7 @@ pub fn machine() -> Machine {
         host_ips: host_ips(),
         cgroup_version: kernel.version(),
         controllers: kernel.controllers(),
+        hugepage_bytes: hugepage_sizes().into_iter().map(hugepage_bytes).collect(),
         hugepage_sizes: hugepage_sizes(),
         thermal_throttle: thermal_throttle(),
     }
@@ -213,6 +214,11 @@ fn hugepage_sizes() -> Vec<u64> {
         entries.filter_map(|entry| hugepage_size(entry.file_name().to_str()?)).collect();
     sizes.sort_unstable();
     sizes
+}
+
+fn hugepage_bytes(size: u64) -> u64 {
+    let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", size / 1024);
+    read(&path).trim().parse().unwrap_or(0_u64).saturating_mul(size)
 }
 
 /// `hugepages-2048kB` in bytes.

@@ -85,6 +85,7 @@ pub(crate) fn machine() -> Machine {
         cgroup_version: 1,
         controllers: ["cpu", "cpuset", "memory", "hugetlb", "pids"].map(Into::into).into(),
         hugepage_sizes: [2 << 20, 1 << 30].into(),
+        hugepage_bytes: [100 << 20, 0].into(),
         ..Machine::default()
     }
 }
