@@ -76,8 +76,11 @@ impl World {
                     time = time + self.helper_hangs.1;
                     *self.struck.entry("helper hangs").or_default() += 1;
                 }
+                let free = self.helpers.get(helper::subject(&op)).copied();
+                let end = free.map_or(self.clock.at(), |free| free.max(self.clock.at())) + time;
+                self.helpers.insert(helper::subject(&op).to_owned(), end);
                 let op = Box::new(op);
-                self.agenda.plan(self.clock.at() + time, Due::Helper { caller, op });
+                self.agenda.plan(end, Due::Helper { caller, op });
             }
         }
     }

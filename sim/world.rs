@@ -32,6 +32,8 @@ pub struct World {
     pub weather: Weather,
     /// The share of helper operations that hang, in percent, and for how long.
     pub helper_hangs: (u64, Span),
+    /// Until when a helper is at work on a path: jobs on the same one wait.
+    pub(crate) helpers: BTreeMap<String, At>,
     /// How often each fault of the weather struck a call.
     pub struck: BTreeMap<&'static str, u64>,
     pub(crate) ledger: Ledger,
@@ -92,6 +94,7 @@ impl World {
             kernel: Kernel::default(),
             weather: Weather::default(),
             helper_hangs: (0, Span::ZERO),
+            helpers: BTreeMap::new(),
             struck: BTreeMap::new(),
             ledger: Ledger::default(),
             witnesses: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::Judge;
 use crate::ledger::Ledger;
-use crate::trace::{Cause, Fact, Moment};
+use crate::trace::{Fact, Moment};
 
 pub struct Attempts;
 
@@ -25,8 +25,8 @@ impl Judge for Attempts {
                 let others = (ledger.of(&new.uid, &new.name))
                     .filter(|old| old.fact.container != new.container)
                     .filter(|old| !(old.removed.is_some() && old.over))
-                    // Nothing tells of a container that never ran and that somebody else removed.
-                    .filter(|old| old.started.is_some() || old.removed != Some(Cause::Fault));
+                    // Nothing tells of a container that never ran and is gone.
+                    .filter(|old| old.started.is_some() || old.removed.is_none());
                 let highest = others.map(|old| old.fact.attempt).max();
                 (new.name.as_str(), &new.uid, new.attempt, highest)
             }

@@ -1,18 +1,17 @@
 //! An app gets the time to stop that its pod promises: not less, and never more (k/k#97722, k/k#83916).
 
 use super::Judge;
-use crate::ledger::{Ask, Ledger};
-use crate::trace::Moment;
+use crate::ledger::{Ask, ContainerRecord, Ledger};
+use crate::trace::{Fact, Moment};
 use std::collections::BTreeSet;
 use steplet_core::effect::Effect;
 
-/// Containers that were asked to stop in this life: later requests may only be shorter.
+/// Containers that were asked to stop in this life of the agent and are still there.
 #[derive(Default)]
 pub struct Grace {
     stopping: BTreeSet<String>,
 }
 
-/// The runtime is never given less than this.
 const LEAST: i64 = 2;
 
 impl Judge for Grace {
@@ -24,7 +23,6 @@ impl Judge for Grace {
         self.stopping.clear();
     }
 
-    /// Whoever is stopping has the time that it was given: to stop the sandbox kills at once.
     fn effects(
         &mut self,
         ledger: &Ledger,
@@ -32,39 +30,59 @@ impl Judge for Grace {
         effects: &[(Effect, Option<Ask>)],
         out: &mut Vec<String>,
     ) {
-        let mut earlier: Vec<&str> = Vec::new();
+        let mut asked: Vec<&str> = Vec::new();
         for (_, ask) in effects {
             match ask {
-                Some(Ask::Stop { container, .. }) => earlier.push(container),
-                Some(Ask::StopSandbox { sandbox }) => {
-                    sandbox_stops(ledger, sandbox, &earlier, out);
+                Some(Ask::Stop { container, timeout }) => {
+                    if let Some(record) = ledger.containers.get(container) {
+                        self.container_stops(ledger, record, *timeout, out);
+                    }
+                    asked.push(container);
                 }
+                Some(Ask::StopSandbox { sandbox }) => sandbox_stops(ledger, sandbox, &asked, out),
                 _ => {}
             }
         }
+        self.stopping.extend(asked.into_iter().map(str::to_owned));
     }
 
-    fn asked(&mut self, ledger: &Ledger, _: Moment, ask: &Ask, out: &mut Vec<String>) {
-        let Ask::Stop { container, timeout } = ask else { return };
-        let Some(record) = ledger.containers.get(container) else { return };
-        let again = !self.stopping.insert(container.clone());
+    fn fact(&mut self, _: &Ledger, _: Moment, fact: &Fact, _: &mut Vec<String>) {
+        if let Fact::ContainerRemoved { container, .. } = fact {
+            self.stopping.remove(container);
+        }
+    }
+}
+
+impl Grace {
+    fn container_stops(
+        &self,
+        ledger: &Ledger,
+        record: &ContainerRecord,
+        timeout: i64,
+        out: &mut Vec<String>,
+    ) {
         let Some(pod) = &record.pod else { return };
         let grace = pod.grace_seconds.max(LEAST);
         let name = record.name();
-        if *timeout > grace {
+        if timeout > grace {
             out.push(format!("{name} gets {timeout} s, its pod says {grace} s"));
-        } else if *timeout < LEAST {
+        } else if timeout < LEAST {
             out.push(format!("{name} gets {timeout} s"));
         }
-        // A pod whose spec this life of the agent has never seen, or has seen end, may be an orphan to it.
-        let known = ledger.known.pod(&record.key).is_some_and(|known| known.text == pod.text);
-        if known && !record.over && !again && *timeout < grace {
+        // The time runs since the first request; also for one that comes up while its pod already ends. An edited pod
+        // may have another grace.
+        let begun = ledger.containers.values().any(|other| {
+            other.fact.uid == record.fact.uid && self.stopping.contains(&other.fact.container)
+        });
+        let edited = ledger.known.pod(&record.key).map_or(grace, |now| now.grace_seconds);
+        if !begun && timeout < grace.min(edited.max(LEAST)) {
             out.push(format!("{name} gets only {timeout} s, its pod says {grace} s"));
         }
     }
 }
 
-/// `earlier` in the same step were asked to stop.
+/// Whoever is stopping has the time that it was given: to stop the sandbox kills at once. `earlier` in the same step
+/// were asked to stop.
 fn sandbox_stops(ledger: &Ledger, sandbox: &str, earlier: &[&str], out: &mut Vec<String>) {
     let open = ledger.open.values().filter_map(|call| match Ask::from_call(call) {
         Some(Ask::Stop { container, .. }) => Some(container),

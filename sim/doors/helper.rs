@@ -15,6 +15,16 @@ pub fn time(op: &HelperOp, dice: &mut Dice) -> Span {
     }
 }
 
+/// Work on the same path is done one after the other.
+pub fn subject(op: &HelperOp) -> &str {
+    match op {
+        HelperOp::SetUpPod(setup) => &setup.pod_dir,
+        HelperOp::TearDownPod { pod_dir } => pod_dir,
+        HelperOp::RemoveTree { path } => path,
+        HelperOp::FetchManifest { .. } => "the manifest URL",
+    }
+}
+
 /// Does the work, at its end.
 pub fn run(op: &HelperOp, disk: &mut Disk) -> Outcome {
     let done = |result: Result<(), Fault>| Outcome::Helper(result.map(|()| HelperReply::Done));

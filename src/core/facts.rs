@@ -6,6 +6,7 @@ use crate::limits::{PLEG_UNHEALTHY_AFTER, SYNC_REST_MIN};
 use crate::managers::images::pull::PullFacts;
 use crate::managers::node::events::EventsFacts;
 use crate::managers::node::runtime_status::RuntimeStatusFacts;
+use crate::managers::pods::housekeeping::HousekeepingFacts;
 use crate::managers::pods::pleg::PlegFacts;
 use crate::managers::pods::sources::SourcesFacts;
 use crate::managers::pods::status::StatusFacts;
@@ -23,6 +24,7 @@ pub struct Facts {
     pub sources: SourcesFacts,
     pub workers: WorkersFacts,
     pub pleg: PlegFacts,
+    pub housekeeping: HousekeepingFacts,
     pub statuses: StatusFacts,
     pub pulls: PullFacts,
     pub runtime_status: RuntimeStatusFacts,

@@ -36,6 +36,8 @@ pub enum PodNote {
     RuntimeNamed,
     /// What the worker knows of the pod changed: its status is to be computed again.
     Progressed { uid: PodUid },
+    /// No removal of this pod's files or cgroup is under way any more.
+    Swept { uid: PodUid },
     /// The worker has let go of the pod: nothing of it runs, its directories and cgroup are gone.
     Forgotten { uid: PodUid },
 }

@@ -143,6 +143,7 @@ fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
         | PodNote::SourcesReady
         | PodNote::Inspected { .. }
         | PodNote::RuntimeNamed
+        | PodNote::Swept { .. }
         | PodNote::Progressed { .. } => {}
     }
 }

@@ -4,9 +4,11 @@
 //! Upstream: pkg/kubelet/kuberuntime/kuberuntime_gc.go, kubelet_pods.go HandlePodCleanups (v1.36).
 //! Upstream lists directories and cgroups every two seconds; here a pod that ends is cleaned up by its worker,
 //! and the sweep of leftovers (of a crash, of another life) runs once a minute.
-//! Owns: removals under way. Publishes: -. Hears: Inspected, Forgotten, SourcesReady. Says: RuntimeNote.
+//! Owns: removals under way. Publishes: `facts.housekeeping`: the pods that something is being removed of.
+//! Hears: Inspected, Progressed, Forgotten, SourcesReady. Says: RuntimeNote, Swept, Inspected.
 //! Asks: RemoveContainer, StopPodSandbox, RemovePodSandbox, directory and cgroup lists and removals.
-//! Never: touches a pod that has a worker beyond its dead containers, or anything before all sources were read.
+//! Never: touches a pod that has a worker beyond its dead containers (all of them while it begins anew), or one that
+//! nobody knows before all sources were read.
 
 use super::requests;
 use super::view::{ContainerState, PodView};
@@ -37,8 +39,33 @@ pub struct Housekeeping {
     removing: BTreeSet<Box<str>>,
     /// Log directories of pods that are going: known while the runtime still names them.
     log_dirs: BTreeMap<PodUid, String>,
-    /// Paths that the helper is removing.
+    /// Paths that are being removed.
     paths: BTreeSet<String>,
+    /// What the burstable pods asked for together when their class was last written.
+    burstable_milli: Option<i64>,
+    /// The last removal that failed, as it was told.
+    told: String,
+}
+
+/// The published slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HousekeepingFacts {
+    /// How many removals of files and cgroups are under way for a pod.
+    sweeping: BTreeMap<PodUid, u32>,
+    /// In the foreground: the pods that have a directory of ours, also of an earlier life.
+    ours: BTreeSet<PodUid>,
+}
+
+impl HousekeepingFacts {
+    /// Something of this pod is being removed: nothing may be made for it now.
+    pub fn sweeping(&self, uid: &PodUid) -> bool {
+        self.sweeping.contains_key(uid)
+    }
+
+    /// Whether a pod that no source has was ours.
+    pub fn ours(&self, uid: &PodUid) -> bool {
+        self.ours.contains(uid)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,8 +76,9 @@ pub enum Ask {
     PodDirs,
     LogDirs,
     Cgroups { path: String },
-    Path { path: String },
-    Cgroup { path: String },
+    Path { uid: PodUid, path: String },
+    Cgroup { uid: PodUid, path: String },
+    Classes,
 }
 
 impl Housekeeping {
@@ -79,7 +107,8 @@ impl Housekeeping {
             PodNote::Configured { .. }
             | PodNote::Unconfigured { .. }
             | PodNote::RuntimeBack
-            | PodNote::RuntimeNamed => {}
+            | PodNote::RuntimeNamed
+            | PodNote::Swept { .. } => {}
         }
     }
 
@@ -116,11 +145,11 @@ impl Housekeeping {
         }
     }
 
-    /// On a node all that no source has goes. In the foreground the runtime may have pods of others: only those go
-    /// that were ours.
+    /// What this life has let go goes. On a node all else goes that no source has, once all were read; in the
+    /// foreground the runtime may have pods of others, and only those go that were ours.
     fn may_remove(&self, cx: &Cx<'_>, uid: &PodUid) -> bool {
-        let ours = self.log_dirs.contains_key(uid) || !cx.facts.settings().stop_pods_on_exit;
-        cx.facts.sources.ready() && ours
+        let ours = cx.facts.housekeeping.ours(uid) || !cx.facts.settings().stop_pods_on_exit;
+        self.log_dirs.contains_key(uid) || (cx.facts.sources.ready() && ours)
     }
 
     /// Of a pod that is known, the newest dead container of each name stays: its log and its exit are asked for.
@@ -160,12 +189,12 @@ impl Housekeeping {
         match then {
             Ask::RemoveContainer { uid, id } => {
                 self.removing.remove(id.as_str());
-                if fine(answer::<api::RemoveContainerResponse>(outcome).map(|_| ())) {
+                if self.fine(answer::<api::RemoveContainerResponse>(outcome).map(|_| ())) {
                     cx.say(Note::Runtime(RuntimeNote::ContainerRemoved { uid, id }));
                 }
             }
             Ask::StopSandbox { uid, id } => {
-                if !fine(answer::<api::StopPodSandboxResponse>(outcome).map(|_| ())) {
+                if !self.fine(answer::<api::StopPodSandboxResponse>(outcome).map(|_| ())) {
                     self.removing.remove(id.as_str());
                     return;
                 }
@@ -176,15 +205,21 @@ impl Housekeeping {
             }
             Ask::RemoveSandbox { uid, id } => {
                 self.removing.remove(id.as_str());
-                if fine(answer::<api::RemovePodSandboxResponse>(outcome).map(|_| ())) {
+                if self.fine(answer::<api::RemovePodSandboxResponse>(outcome).map(|_| ())) {
                     cx.say(Note::Runtime(RuntimeNote::SandboxRemoved { uid, id }));
                 }
             }
             Ask::PodDirs => self.on_pod_dirs(cx, outcome),
             Ask::LogDirs => self.on_log_dirs(cx, outcome),
             Ask::Cgroups { path } => self.on_cgroups(cx, &path, outcome),
-            Ask::Path { path } | Ask::Cgroup { path } => {
-                self.paths.remove(&path);
+            Ask::Classes => {
+                if let Outcome::Kernel(Err(fault)) = outcome {
+                    log::warn!("the cgroups of the classes are not up to date: {}", fault.message);
+                    self.burstable_milli = None;
+                }
+            }
+            Ask::Path { uid, path } | Ask::Cgroup { uid, path } => {
+                self.swept(cx, &uid, &path);
                 if let Outcome::Helper(Err(fault)) | Outcome::Kernel(Err(fault)) = outcome {
                     log::warn!("{path} is left behind for now: {}", fault.message);
                 }
@@ -207,6 +242,12 @@ impl Housekeeping {
         let path = format!("{root}/pods");
         cx.call(Ask::PodDirs, Call::Disk(DiskOp::List { path }));
         cx.call(Ask::LogDirs, Call::Disk(DiskOp::List { path: logs }));
+        self.write_classes(cx);
+        // Whatever was not removed at its time is tried again.
+        let all: Vec<PodUid> = cx.facts.pleg.views().keys().cloned().collect();
+        for uid in all {
+            self.tidy(cx, &uid);
+        }
         if cx.facts.settings().stop_pods_on_exit {
             return;
         }
@@ -216,10 +257,33 @@ impl Housekeeping {
             let op = KernelOp::ListCgroups { path: path.clone() };
             cx.call(Ask::Cgroups { path }, Call::Kernel(op));
         }
-        // Whatever was not removed at its time is tried again.
-        let unknown: Vec<PodUid> = cx.facts.pleg.views().keys().cloned().collect();
-        for uid in unknown {
-            self.tidy(cx, &uid);
+    }
+
+    /// The weight of the burstable class follows the pods that are there.
+    fn write_classes(&mut self, cx: &mut Cx<'_>) {
+        let milli = requests::burstable_milli(cx.facts);
+        if self.burstable_milli.replace(milli) != Some(milli) {
+            let classes = requests::classes(cx.facts);
+            cx.call(Ask::Classes, Call::Kernel(KernelOp::SetCgroups(classes)));
+        }
+    }
+
+    fn sweep(&mut self, cx: &mut Cx<'_>, uid: &PodUid, path: String, then: Ask, call: Call) {
+        if self.paths.insert(path) {
+            *cx.facts.housekeeping.sweeping.entry(uid.clone()).or_default() += 1;
+            cx.call(then, call);
+        }
+    }
+
+    fn swept(&mut self, cx: &mut Cx<'_>, uid: &PodUid, path: &str) {
+        self.paths.remove(path);
+        let sweeping = &mut cx.facts.housekeeping.sweeping;
+        if let Some(count) = sweeping.get_mut(uid) {
+            *count -= 1;
+            if *count == 0 {
+                sweeping.remove(uid);
+                cx.say(Note::Pod(PodNote::Swept { uid: uid.clone() }));
+            }
         }
     }
 
@@ -241,11 +305,20 @@ impl Housekeeping {
             let uid = PodUid::from(name);
             if self.unknown(cx, &uid) {
                 let pod_dir = cx.facts.settings().pod_dir(&uid);
-                if self.paths.insert(pod_dir.clone()) {
-                    let ask = Ask::Path { path: pod_dir.clone() };
-                    cx.call(ask, Call::Helper(HelperOp::TearDownPod { pod_dir }));
-                }
+                let ask = Ask::Path { uid: uid.clone(), path: pod_dir.clone() };
+                let call = Call::Helper(HelperOp::TearDownPod { pod_dir: pod_dir.clone() });
+                self.sweep(cx, &uid, pod_dir, ask, call);
+            } else if cx.facts.settings().stop_pods_on_exit && cx.facts.pleg.view(&uid).is_some() {
+                self.claim(cx, uid);
             }
+        }
+    }
+
+    /// A pod with a directory of ours, from before a crash: it is stopped and removed like any other that is gone.
+    fn claim(&mut self, cx: &mut Cx<'_>, uid: PodUid) {
+        let new = cx.facts.housekeeping.ours.insert(uid.clone());
+        if new && cx.facts.pleg.fresh(&uid) {
+            cx.say(Note::Pod(PodNote::Inspected { uid }));
         }
     }
 
@@ -261,8 +334,9 @@ impl Housekeeping {
             if !PodUid::is_safe(uid) {
                 continue;
             }
-            if self.unknown(cx, &PodUid::from(uid)) {
-                self.remove_tree(cx, format!("{logs}/{name}"));
+            let uid = PodUid::from(uid);
+            if self.unknown(cx, &uid) {
+                self.remove_tree(cx, &uid, format!("{logs}/{name}"));
             }
         }
     }
@@ -275,9 +349,11 @@ impl Housekeeping {
         for name in names {
             let Some(uid) = name.strip_prefix("pod") else { continue };
             let path = format!("{below}/{name}");
-            if self.unknown(cx, &PodUid::from(uid)) && self.paths.insert(path.clone()) {
-                let op = KernelOp::RemoveCgroup { path: path.clone() };
-                cx.call(Ask::Cgroup { path }, Call::Kernel(op));
+            let uid = PodUid::from(uid);
+            if self.unknown(cx, &uid) {
+                let call = Call::Kernel(KernelOp::RemoveCgroup { path: path.clone() });
+                let ask = Ask::Cgroup { uid: uid.clone(), path: path.clone() };
+                self.sweep(cx, &uid, path, ask, call);
             }
         }
     }
@@ -290,14 +366,28 @@ impl Housekeeping {
 
     fn remove_log_dir(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         if let Some(path) = self.log_dirs.remove(uid) {
-            self.remove_tree(cx, path);
+            cx.facts.housekeeping.ours.remove(uid);
+            self.remove_tree(cx, uid, path);
         }
     }
 
-    fn remove_tree(&mut self, cx: &mut Cx<'_>, path: String) {
-        if self.paths.insert(path.clone()) {
-            let ask = Ask::Path { path: path.clone() };
-            cx.call(ask, Call::Helper(HelperOp::RemoveTree { path }));
+    fn remove_tree(&mut self, cx: &mut Cx<'_>, uid: &PodUid, path: String) {
+        let ask = Ask::Path { uid: uid.clone(), path: path.clone() };
+        let call = Call::Helper(HelperOp::RemoveTree { path: path.clone() });
+        self.sweep(cx, uid, path, ask, call);
+    }
+
+    /// Whether a removal has come to its end; one that fails is told, and tried again with the next sweep.
+    fn fine(&mut self, result: Result<(), RpcError>) -> bool {
+        match result {
+            Err(e) if e.code != RpcError::NOT_FOUND => {
+                if self.told != e.message {
+                    log::warn!("what is dead cannot be removed for now: {}", e.message);
+                    self.told = e.message;
+                }
+                false
+            }
+            Ok(()) | Err(_) => true,
         }
     }
 }
@@ -322,8 +412,4 @@ fn superfluous(view: &PodView) -> (Vec<ContainerId>, Vec<SandboxId>) {
     let old = view.sandboxes.iter().skip(1);
     let sandboxes = old.filter(|s| !s.ready && empty(&s.id)).map(|s| s.id.clone()).collect();
     (containers, sandboxes)
-}
-
-fn fine(result: Result<(), RpcError>) -> bool {
-    result.is_ok() || result.is_err_and(|e| e.code == RpcError::NOT_FOUND)
 }

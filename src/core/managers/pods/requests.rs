@@ -1,6 +1,7 @@
 //! The bodies of calls for a pod, from the pure functions of `containers` and the facts.
 
 use super::plan::Start;
+use super::workers::Phase;
 use crate::effect::{Cgroup, ContainerFiles, DiskOp, PodSetup};
 use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid};
@@ -31,11 +32,20 @@ pub(super) fn pod_cgroup(facts: &Facts, pod: &Pod) -> String {
     cgroups::pod_path(facts.settings(), pod)
 }
 
+/// What the burstable pods that have not ended ask for together, in thousandths of a CPU.
+pub(super) fn burstable_milli(facts: &Facts) -> i64 {
+    let live = facts.workers.all().values().filter(|w| !matches!(w.phase(), Phase::Ended(_)));
+    cgroups::burstable_milli(live.map(|w| &**w.pod()))
+}
+
+/// The tree above the pods.
+pub(super) fn classes(facts: &Facts) -> Vec<Cgroup> {
+    cgroups::qos_tree(facts.settings(), facts.machine(), burstable_milli(facts))
+}
+
 /// The tree above the pod and the pod's own, parents first.
 pub(super) fn cgroups(facts: &Facts, pod: &Pod) -> Vec<Cgroup> {
-    let pods = facts.workers.all().values().map(|w| &**w.pod());
-    let burstable = cgroups::burstable_milli(pods);
-    let mut all = cgroups::qos_tree(facts.settings(), facts.machine(), burstable);
+    let mut all = classes(facts);
     all.extend(cgroups::pod_cgroup(facts.settings(), facts.machine(), pod));
     all
 }

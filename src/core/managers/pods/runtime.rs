@@ -35,7 +35,7 @@ pub struct Runtime {
 /// A step under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Job {
-    SetUp { cgroups: bool, dirs: Option<PodReady>, error: Option<String> },
+    SetUp { cgroups: Option<Token>, dirs: Option<Token>, ready: PodReady, error: Option<String> },
     Stop { open: BTreeMap<Box<str>, Token>, sandboxes: Vec<SandboxId>, error: Option<String> },
     RunSandbox,
     Image { start: Box<Start> },
@@ -93,6 +93,11 @@ impl Runtime {
                 let token = *token;
                 cx.cancel(token);
             }
+            // A foreign path may hang: neither the pod's end nor its edit waits for that.
+            Some(Job::SetUp { cgroups, dirs, .. }) => {
+                let open = [*cgroups, *dirs];
+                open.into_iter().flatten().for_each(|token| cx.cancel(token));
+            }
             _ => return,
         }
         self.done(cx, uid, Ok(StepDone::Cancelled));
@@ -127,30 +132,33 @@ impl Runtime {
             }
         };
         let cgroups = requests::cgroups(cx.facts, pod);
-        self.jobs.insert(uid.clone(), Job::SetUp { cgroups: false, dirs: None, error: None });
         let ask = Ask::Cgroups { uid: uid.clone() };
-        cx.call(ask, Call::Kernel(KernelOp::SetCgroups(cgroups)));
+        let cgroups = Some(cx.call(ask, Call::Kernel(KernelOp::SetCgroups(cgroups))));
         let call = match volumes::needs_helper(&setup) {
             true => Call::Helper(HelperOp::SetUpPod(setup.into())),
             false => Call::Disk(DiskOp::SetUpPod(setup.into())),
         };
-        cx.call(Ask::Dirs { uid: uid.clone() }, call);
+        let dirs = Some(cx.call(Ask::Dirs { uid: uid.clone() }, call));
+        let ready = PodReady::default();
+        self.jobs.insert(uid.clone(), Job::SetUp { cgroups, dirs, ready, error: None });
     }
 
     fn on_set_up(&mut self, cx: &mut Cx<'_>, uid: &PodUid, outcome: Outcome) {
-        let Some(Job::SetUp { cgroups, dirs, error }) = self.jobs.get_mut(uid) else { return };
+        let Some(Job::SetUp { cgroups, dirs, ready, error }) = self.jobs.get_mut(uid) else {
+            return;
+        };
         let (reason, fault) = match outcome {
             Outcome::Kernel(Ok(_)) => {
-                *cgroups = true;
+                *cgroups = None;
                 ("", None)
             }
-            Outcome::Disk(Ok(DiskReply::PodReady(ready)))
-            | Outcome::Helper(Ok(HelperReply::PodReady(ready))) => {
-                *dirs = Some(ready);
+            Outcome::Disk(Ok(DiskReply::PodReady(found)))
+            | Outcome::Helper(Ok(HelperReply::PodReady(found))) => {
+                (*dirs, *ready) = (None, found);
                 ("", None)
             }
             Outcome::Kernel(Err(fault)) => {
-                *cgroups = true;
+                *cgroups = None;
                 let text = format!(
                     "error: failed to ensure that the pod: {uid} cgroups exist and are correctly applied: {}",
                     fault.message
@@ -158,19 +166,19 @@ impl Runtime {
                 ("FailedCreatePodContainer", Some(text))
             }
             other => {
-                *dirs = Some(PodReady::default());
+                *dirs = None;
                 ("FailedMount", Some(fault_text(&other)))
             }
         };
-        let finished = *cgroups && dirs.is_some();
+        let finished = cgroups.is_none() && dirs.is_none();
         if let Some(text) = fault {
             *error = Some(text.clone());
             said(cx, uid, "", reason, text);
         }
-        if finished && let Some(Job::SetUp { dirs, error, .. }) = self.jobs.remove(uid) {
+        if finished && let Some(Job::SetUp { ready, error, .. }) = self.jobs.remove(uid) {
             match error {
                 Some(message) => self.fail(cx, uid, "FailedMount", message),
-                None => self.done(cx, uid, Ok(StepDone::SetUp(dirs.unwrap_or_default()))),
+                None => self.done(cx, uid, Ok(StepDone::SetUp(ready))),
             }
         }
     }
@@ -518,7 +526,7 @@ fn pod_of(cx: &Cx<'_>, uid: &PodUid) -> Arc<Pod> {
     cx.facts.workers.worker(uid).expect("a step has its worker").pod().clone()
 }
 
-/// `spec.containers{name}` or `spec.initContainers{name}`.
+/// What is to be stopped and is not there has stopped.
 fn gone_is_fine(result: Result<(), RpcError>) -> Result<(), RpcError> {
     match result {
         Err(e) if e.code == RpcError::NOT_FOUND => Ok(()),

@@ -2,7 +2,7 @@
 //!
 //! Upstream: pkg/kubelet/status/status_manager.go, kubelet_pods.go (v1.36).
 //! Owns: the last status of each pod. Publishes: `facts.statuses`.
-//! Hears: Progressed, Forgotten. Says: -. Asks: -.
+//! Hears: Progressed, Forgotten, RuntimeNamed. Says: -. Asks: -.
 //! Never: lets a phase leave Succeeded or Failed.
 
 use super::status_plan::{Stage, StatusInput, Verdict, pod_status};
@@ -48,6 +48,7 @@ impl Status {
             | PodNote::Unconfigured { .. }
             | PodNote::SourcesReady
             | PodNote::Inspected { .. }
+            | PodNote::Swept { .. }
             | PodNote::RuntimeBack => {}
             PodNote::RuntimeNamed => {
                 let uids: Vec<PodUid> = cx.facts.workers.all().keys().cloned().collect();

@@ -120,14 +120,13 @@ impl Crashes {
             .collect()
     }
 
-    /// An exited container is started again. The first time costs nothing, each later time twice as much.
+    /// A container is started, which is a restart if one of its name has ended. The first time costs nothing, each later time twice as much.
     pub fn restarted(&mut self, name: &str, now: Mono, most: Span) {
         let crash = self.containers.entry(name.into()).or_default();
-        let (attempt, exit) = crash.exit.map_or((None, now), |(attempt, at)| (Some(attempt), at));
-        if attempt.is_some() && crash.answered == attempt {
+        let Some((attempt, exit)) = crash.exit else { return };
+        if crash.answered.replace(attempt) == Some(attempt) {
             return;
         }
-        crash.answered = attempt;
         match &mut crash.back_off {
             Some(back_off) if exit.since(back_off.at()) <= FORGET_AFTER => {
                 back_off.again(now, BASE.min(most), most);

@@ -3,10 +3,11 @@
 //! Upstream: pkg/kubelet/pod_workers.go, kubelet.go (v1.36).
 //! Owns: a worker for each pod UID that is configured or that the runtime still has.
 //! Publishes: `facts.workers`.
-//! Hears: Configured, Unconfigured, SourcesReady, Inspected, RuntimeBack, StepNote::Done, ShutdownWanted.
+//! Hears: Configured, Unconfigured, SourcesReady, Inspected, RuntimeBack, Swept, StepNote::Done, ContainerMade,
+//! ShutdownWanted.
 //! Says: Step Wanted and CancelWanted, Progressed, Forgotten, Said.
 //! Asks: nothing; the runtime manager does.
-//! Never: goes back. A pod that terminates is not started again under the same worker.
+//! Never: starts anything of a pod that terminates; another life under its UID begins with an empty worker.
 //!
 //! ```text
 //!            same name still ends          nothing left to run, or no longer configured
@@ -22,10 +23,11 @@ use super::admit;
 use super::plan::{self, Marks, Plan, Step};
 use super::requests::field_of;
 use super::status::DEADLINE_MESSAGE;
-use super::view::{ContainerState, PodView};
+use super::view::PodView;
 pub use worker::{Ending, Phase, Reason, Why, Worker};
 use worker::{GRACE_LEAST, deadline_at, finished_otherwise};
 
+use crate::backoff::BackOff;
 use crate::cx::Cx;
 use crate::effect::Effect;
 use crate::facts::Facts;
@@ -48,6 +50,11 @@ use steplet_api::pod::Pod;
 const RETRY: Span = Span::from_secs(10);
 /// After an error of the clean-up: what is busy is soon free.
 const RETRY_CLEANING: Span = Span::from_secs(1);
+/// What stays busy (a mount that somebody else uses) is not tried more often, and is told from the third try on.
+const RETRY_CLEANING_MOST: Span = Span::from_secs(60);
+const CLEANING_TOLD_FROM: Span = Span::from_secs(4);
+/// A request to stop that fails sooner has reached nobody.
+const STOP_REACHED: Span = Span::from_secs(2);
 /// Before a step is repeated that changed nothing.
 const PAUSE: Span = Span::from_secs(1);
 /// No pod is looked at more often without a reason.
@@ -125,6 +132,8 @@ impl Workers {
                     self.advance(cx, &uid);
                 }
             }
+            // Nothing of it is being swept away any more.
+            PodNote::Swept { uid } => self.advance(cx, uid),
             PodNote::RuntimeNamed | PodNote::Progressed { .. } | PodNote::Forgotten { .. } => {}
         }
     }
@@ -156,7 +165,6 @@ impl Workers {
                 worker.reasons.clear();
                 // Directories and a step under way belong to the spec before.
                 worker.setup = None;
-                worker.setup_stale = worker.busy;
                 worker.pause = None;
                 if worker.busy {
                     cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
@@ -239,7 +247,7 @@ impl Workers {
         let alive = cx.facts.pleg.view(uid).is_some_and(PodView::alive);
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
         if alive && let Phase::Cleaning(ending) | Phase::Ended(ending) = &worker.phase {
-            worker.phase = Phase::Terminating(ending.clone());
+            worker.phase = Phase::Terminating(Ending { asked: None, ..ending.clone() });
         }
     }
 
@@ -273,7 +281,8 @@ impl Workers {
         let mut workers = facts.workers.workers.values();
         let namesake = workers.any(|w| w.full_name() == (&*view.name, &*view.namespace));
         // In the foreground the runtime may have pods of others.
-        if facts.boot.settings().stop_pods_on_exit && !namesake {
+        let ours = namesake || facts.housekeeping.ours(uid);
+        if facts.boot.settings().stop_pods_on_exit && !ours {
             return;
         }
         if !(self.sources_ready || namesake || planted(7)) {
@@ -290,11 +299,10 @@ impl Workers {
     }
 
     fn terminate(&mut self, cx: &mut Cx<'_>, uid: &PodUid, why: Why) {
-        let since = cx.now.mono;
         let facts = &mut *cx.facts;
         let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
         let grace_seconds = worker.grace_seconds(facts.pleg.view(uid));
-        worker.phase = Phase::Terminating(Ending { why, since, grace_seconds });
+        worker.phase = Phase::Terminating(Ending { why, grace_seconds, asked: None });
         worker.pause = None;
         if worker.busy {
             cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
@@ -334,9 +342,10 @@ impl Workers {
     /// Housekeeping takes the dead away; a late arrival that still runs is stopped.
     fn remove_remains(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let facts = &mut *cx.facts;
-        let Some(worker) = facts.workers.workers.get(uid) else { return };
+        let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
         match facts.pleg.view(uid) {
             None => {
+                worker.crashes = worker.crashes.next_life();
                 self.set_phase(cx, uid, Phase::Waiting);
                 self.advance(cx, uid);
             }
@@ -355,6 +364,10 @@ impl Workers {
             w.full_name() == worker.full_name()
                 && !matches!(w.phase, Phase::Removing | Phase::Waiting | Phase::Ended(_))
         }) {
+            return;
+        }
+        // What is being swept away must not be what is about to be made.
+        if cx.facts.housekeeping.sweeping(uid) {
             return;
         }
         // One of the same name that nobody knows, and that was not looked at yet, is waited for (k/k#112814).
@@ -455,12 +468,8 @@ impl Workers {
             worker.crashes.sandbox_made(*attempt, cx.now.mono);
         }
         if let Step::StartContainer(start) = &step {
-            let view = facts.pleg.view(uid);
-            let exited = view.and_then(|v| v.container(&start.name));
             let most = facts.boot.settings().crash_loop_max;
-            if exited.is_some_and(|c| c.state == ContainerState::Exited) {
-                worker.crashes.restarted(&start.name, cx.now.mono, most);
-            }
+            worker.crashes.restarted(&start.name, cx.now.mono, most);
         }
         self.step(cx, uid, step);
     }
@@ -505,15 +514,20 @@ impl Workers {
     /// Ends what runs; goes on to the clean-up when nothing does.
     fn stop(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let facts = &mut *cx.facts;
-        let Some(worker) = facts.workers.workers.get(uid) else { return };
-        let Phase::Terminating(ending) = &worker.phase else { return };
+        let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
+        // Of an orphan only its containers tell the grace, and they are known by now.
+        let grace_seconds = worker.grace_seconds(facts.pleg.view(uid));
+        let Phase::Terminating(ending) = &mut worker.phase else { return };
+        if ending.asked.is_none() {
+            ending.grace_seconds = grace_seconds;
+        }
         let view = facts.pleg.view(uid).filter(|view| view.alive());
         let Some(view) = view else {
             let next = Phase::Cleaning(ending.clone());
             self.set_phase(cx, uid, next);
             return self.advance(cx, uid);
         };
-        let passed = cx.now.mono.since(ending.since).secs();
+        let passed = ending.asked.map_or(0, |asked| cx.now.mono.since(asked).secs());
         let left = ending.grace_seconds.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX));
         let mut step = plan::stop_all(&worker.pod, view, left.max(GRACE_LEAST));
         let forced = ending.grace_seconds.unsigned_abs() + FORCE_AFTER;
@@ -523,6 +537,12 @@ impl Workers {
             *sandboxes = view.sandboxes.iter().filter(|s| s.ready).map(|s| s.id.clone()).collect();
         }
         self.step(cx, uid, step);
+        if let Some(worker) = cx.facts.workers.workers.get_mut(uid)
+            && worker.busy
+            && let Phase::Terminating(ending) = &mut worker.phase
+        {
+            ending.asked.get_or_insert(cx.now.mono);
+        }
     }
 
     fn step(&mut self, cx: &mut Cx<'_>, uid: &PodUid, step: Step) {
@@ -568,8 +588,7 @@ impl Workers {
                 for (name, attempt) in &found.log_attempts {
                     worker.crashes.used(name, *attempt);
                 }
-                let stale = core::mem::take(&mut worker.setup_stale);
-                worker.setup = (!stale).then(|| found.clone());
+                worker.setup = Some(found.clone());
             }
             Ok(StepDone::Cancelled) => {}
             Ok(StepDone::Other) => {
@@ -589,17 +608,16 @@ impl Workers {
     }
 
     fn on_step_failed(&mut self, cx: &mut Cx<'_>, uid: &PodUid, error: &StepError) {
-        let cleaning = |w: &Worker| matches!(w.phase, Phase::Cleaning(_));
         let now = cx.now.mono;
-        let retry = self.rng.jitter(RETRY, 50);
+        let at = now + self.rng.jitter(RETRY, 50);
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
-        let retry = if cleaning(worker) { RETRY_CLEANING } else { retry };
-        let at = now + retry;
+        if matches!(worker.phase, Phase::Cleaning(_)) {
+            return self.clean_up_failed(cx, uid, error);
+        }
         // What it was made from may have changed: the resolver file, directories that were taken away.
         if error.container.is_none() || error.reason.starts_with("CreateContainer") {
             worker.setup = None;
         }
-        worker.setup_stale = false;
         // The other containers of the pod are not held up.
         if let Some(name) = &error.container {
             worker.crashes.failed(name, at);
@@ -612,8 +630,34 @@ impl Workers {
                 return self.advance(cx, uid);
             }
         }
-        if let Some(worker) = cx.facts.workers.workers.get_mut(uid) {
-            worker.pause = Some(at);
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        if let Phase::Terminating(ending) = &mut worker.phase {
+            // What failed was a start: the end does not wait for its next try.
+            if !matches!(worker.last_step, Some(Step::Stop { .. })) {
+                return self.advance(cx, uid);
+            }
+            ending.asked = ending.asked.filter(|asked| now.since(*asked) >= STOP_REACHED);
+        }
+        worker.pause = Some(at);
+        self.wake_at(cx, uid, at);
+    }
+
+    fn clean_up_failed(&mut self, cx: &mut Cx<'_>, uid: &PodUid, error: &StepError) {
+        let now = cx.now.mono;
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        let back_off = match &mut worker.clean_up {
+            Some(back_off) => {
+                back_off.again(now, RETRY_CLEANING, RETRY_CLEANING_MOST);
+                back_off
+            }
+            None => worker.clean_up.insert(BackOff::first(now, RETRY_CLEANING)),
+        };
+        let at = now + back_off.period();
+        let told = back_off.period() >= CLEANING_TOLD_FROM && worker.clean_up_said != error.message;
+        worker.pause = Some(at);
+        if told {
+            worker.clean_up_said = error.message.clone();
+            self.said(cx, uid, true, error.reason, error.message.clone());
         }
         self.wake_at(cx, uid, at);
     }
@@ -625,6 +669,8 @@ impl Workers {
         worker.setup = None;
         if let Some(pod) = worker.again.take() {
             self.begin_anew(cx, uid, pod);
+            // It may come back under another name.
+            self.wake_namesakes(cx, uid);
             cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
             return self.advance(cx, uid);
         }
@@ -665,7 +711,8 @@ impl Workers {
 
     pub(crate) fn on_shutdown(&mut self, cx: &mut Cx<'_>) {
         let stop = cx.facts.settings().stop_pods_on_exit;
-        if self.leaving || !stop {
+        // What the runtime has is not known if it never answered; nothing was started.
+        if self.leaving || !stop || cx.facts.pleg.relists() == 0 {
             cx.emit(Effect::Exit(0));
             return;
         }
@@ -744,7 +791,8 @@ impl Workers {
             assert!(worker.is_some_and(|w| w.wake == Some(*at)), "workers: a stray timer of {uid}");
         }
         for (uid, worker) in &facts.workers.workers {
-            let waits = matches!(worker.phase, Phase::Syncing | Phase::Terminating(_));
+            let waits =
+                matches!(worker.phase, Phase::Syncing | Phase::Terminating(_) | Phase::Cleaning(_));
             assert!(
                 !waits
                     || worker.busy

@@ -1,6 +1,7 @@
 //! One worker: what is known of a pod, and where it is in its life.
 
 use super::crashes::Crashes;
+use crate::backoff::BackOff;
 use crate::event::PodReady;
 use crate::managers::containers::hash;
 use crate::managers::pods::plan::Step;
@@ -35,8 +36,6 @@ pub struct Worker {
     pub(super) again: Option<Arc<Pod>>,
     /// What was found when the directories were made, in this life of the program.
     pub(super) setup: Option<PodReady>,
-    /// The spec changed while the set-up step was out: what it made is not enough.
-    pub(super) setup_stale: bool,
     /// No step is taken before this, whatever happens.
     pub(super) pause: Option<Mono>,
     /// The last step that stopped or started something, to notice when it changes nothing.
@@ -48,6 +47,10 @@ pub struct Worker {
     pub(super) since: Mono,
     /// The event of a network that is not ready was said.
     pub(super) network_said: bool,
+    /// A clean-up that fails is tried again ever more slowly.
+    pub(super) clean_up: Option<BackOff>,
+    /// What the last failed clean-up was told with.
+    pub(super) clean_up_said: String,
     pub(super) wake: Option<Mono>,
 }
 
@@ -68,8 +71,9 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ending {
     pub why: Why,
-    pub since: Mono,
     pub grace_seconds: i64,
+    /// When the first container was asked to stop: the grace begins there, not with the decision.
+    pub asked: Option<Mono>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +105,6 @@ impl Worker {
             busy: false,
             again: None,
             setup: None,
-            setup_stale: false,
             pause: None,
             last_step: None,
             crashes: Crashes::default(),
@@ -109,6 +112,8 @@ impl Worker {
             started: now.wall,
             since: now.mono,
             network_said: false,
+            clean_up: None,
+            clean_up_said: String::new(),
             wake: None,
         }
     }
