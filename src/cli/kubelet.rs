@@ -2,6 +2,7 @@
 
 use super::flags::{self, Asked, Disk, KUBERNETES_VERSION, Problem};
 use super::node::{self, Node};
+use crate::cli::say;
 use crate::shell::doors::Kernel;
 use crate::shell::doors::listen::Listeners;
 use crate::shell::vault::{Vault, shown_url};
@@ -26,11 +27,11 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
     let line = flags::parse(args).map_err(|problems| all(&problems))?;
     match line.asked {
         Some(Asked::Help) => {
-            print!("{}", flags::help());
+            say(flags::help());
             return Ok(0);
         }
         Some(Asked::Version) => {
-            println!("Kubernetes {KUBERNETES_VERSION}");
+            say(format_args!("Kubernetes {KUBERNETES_VERSION}\n"));
             return Ok(0);
         }
         None => {}

@@ -14,6 +14,8 @@ use crate::shell::log;
 use crate::shell::tape::BUILD;
 use flags::KUBERNETES_VERSION;
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 const HELP: &str = "\
@@ -64,7 +66,9 @@ fn command(all: Vec<OsString>) -> Result<i32, String> {
         Some("tape") => Ok(tape::main(args)),
         Some("helper") => Ok(helper(args)),
         Some("version") => {
-            println!("steplet {BUILD}, in place of a kubelet of Kubernetes {KUBERNETES_VERSION}");
+            say(format_args!(
+                "steplet {BUILD}, in place of a kubelet of Kubernetes {KUBERNETES_VERSION}\n"
+            ));
             Ok(0)
         }
         Some("help" | "--help" | "-h") => Ok(help(args.next())),
@@ -75,12 +79,12 @@ fn command(all: Vec<OsString>) -> Result<i32, String> {
 
 fn help(about: Option<OsString>) -> i32 {
     match about.as_ref().and_then(|about| about.to_str()) {
-        Some("run") => print!("{}", run::HELP),
-        Some("kubelet") => print!("{}", flags::help()),
-        Some("replay") => print!("{}", replay::HELP),
-        Some("sim") => print!("{}", sim::HELP),
-        Some("tape") => print!("{}", tape::HELP),
-        _ => print!("{HELP}"),
+        Some("run") => say(run::HELP),
+        Some("kubelet") => say(flags::help()),
+        Some("replay") => say(replay::HELP),
+        Some("sim") => say(sim::HELP),
+        Some("tape") => say(tape::HELP),
+        _ => say(HELP),
     }
     0
 }
@@ -91,4 +95,13 @@ fn helper(mut args: impl Iterator<Item = OsString>) -> i32 {
     let parent = word().parse().ok();
     log::start_as(&word(), &word());
     parent.map_or(2, crate::shell::doors::serve)
+}
+
+/// Prints to standard output. Whoever reads there may have gone, as `head` does when it has enough: that is
+/// no error, and the exit status tells what it tells.
+fn say(text: impl Display) {
+    match write!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => eprintln!("steplet: {error}"),
+        _ => {}
+    }
 }

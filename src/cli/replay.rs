@@ -1,5 +1,6 @@
 //! `steplet replay TAPE`: the recorded run once more, every step held against the tape.
 
+use crate::cli::say;
 use crate::shell::tape::difference::report;
 use crate::shell::tape::json::hex;
 use crate::shell::tape::reader::{Step, Tape};
@@ -35,7 +36,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
     let (path, any_build) = match parse(args) {
         Ok(Some(wanted)) => wanted,
         Ok(None) => {
-            print!("{HELP}");
+            say(HELP);
             return EQUAL;
         }
         Err(error) => {
@@ -90,13 +91,13 @@ fn replay(tape: &Tape, any_build: bool) -> i32 {
             return UNREADABLE;
         }
         Ok(Some(difference)) => {
-            print!("{}", report(&difference));
+            say(report(&difference));
             DIFFERS
         }
         Ok(None) if done.damaged => UNREADABLE,
         Ok(None) => EQUAL,
     };
-    println!("{}", last_line(&done, started.elapsed()));
+    say(format_args!("{}\n", last_line(&done, started.elapsed())));
     status
 }
 

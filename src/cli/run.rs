@@ -3,6 +3,7 @@
 use super::node::{self, Node};
 use super::simulate;
 use super::table::Table;
+use crate::cli::say;
 use crate::shell::doors::listen::Listeners;
 use crate::shell::doors::make_dirs;
 use crate::shell::vault::Vault;
@@ -71,7 +72,7 @@ struct Options {
 pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
     let options = parse(args).map_err(|error| format!("{error}; see `steplet run --help`"))?;
     if options.help {
-        print!("{HELP}");
+        say(HELP);
         return Ok(0);
     }
     match options.verbosity {

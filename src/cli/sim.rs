@@ -1,5 +1,6 @@
 //! `steplet sim`: hours of a simulated node in seconds, with faults and judges.
 
+use crate::cli::say;
 use lexopt::{Arg, Parser, ValueExt};
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -39,7 +40,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
     match parse(args) {
         Ok(Some(options)) => simulate(&options),
         Ok(None) => {
-            print!("{HELP}");
+            say(HELP);
             0
         }
         Err(error) => {
@@ -92,12 +93,13 @@ fn simulate(options: &Options) -> i32 {
         true => run(&options.plan, Some(Box::new(witness))),
         false => run(&options.plan, None),
     };
-    lines.borrow().iter().for_each(|line| println!("{line}"));
+    lines.borrow().iter().for_each(|line| say(format_args!("{line}\n")));
     for violation in &verdict.violations {
         let at = violation.at.0 as f64 / 1e9;
-        println!("at {at:.1}s: {}: {}", violation.promise, violation.what);
+        let (promise, what) = (&violation.promise, &violation.what);
+        say(format_args!("at {at:.1}s: {promise}: {what}\n"));
     }
-    println!("{}", last_line(options.plan.seed, &verdict));
+    say(format_args!("{}\n", last_line(options.plan.seed, &verdict)));
     if verdict.violations.is_empty() { 0 } else { BROKEN }
 }
 

@@ -4,6 +4,7 @@ mod edit;
 mod show;
 mod stat;
 
+use crate::cli::say;
 use std::ffi::OsString;
 
 pub const HELP: &str = "\
@@ -36,7 +37,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
         Some("stat") => stat::main(args),
         Some("edit") => edit::main(args),
         Some("--help" | "-h") => {
-            print!("{HELP}");
+            say(HELP);
             return DONE;
         }
         _ => Err(Failure::Usage("show, stat or edit?".into())),

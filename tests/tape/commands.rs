@@ -165,3 +165,15 @@ fn a_tape_shows_a_line_a_step() {
         assert!(said.out.contains(want), "{want}: {}", said.out);
     }
 }
+
+/// As `steplet sim --transcript | head` has it.
+#[test]
+fn a_reader_that_went_away_is_no_error() {
+    for args in [&["kubelet", "--help"][..], &["sim", "--transcript"], &["version"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_steplet")).args(args).stdout(writer).output();
+        let output = output.unwrap();
+        assert_eq!((output.status.code(), output.stderr), (Some(0), vec![]), "{args:?}");
+    }
+}

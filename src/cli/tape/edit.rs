@@ -1,6 +1,7 @@
 //! `steplet tape edit`: a changed copy of a segment.
 
 use super::Failure;
+use crate::cli::say;
 use crate::shell::tape::edit::{Edit, EditError, edit};
 use crate::shell::tape::reader::{Segment, Tape};
 use lexopt::{Arg, Parser, ValueExt};
@@ -40,7 +41,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
             EditError::Write(error) => Failure::Output(error),
         });
     }
-    println!("{}", out.display());
+    say(format_args!("{}\n", out.display()));
     Ok(())
 }
 
