@@ -1,6 +1,7 @@
 //! `steplet kubelet`: the node agent with the kubelet's command line.
 
-use super::flags::{self, Asked, Disk, KUBERNETES_VERSION, Problem};
+use super::columns;
+use super::flags::{self, Asked, Disk, Host, KUBERNETES_VERSION, Problem};
 use super::node::{self, Node};
 use crate::cli::say;
 use crate::shell::doors::Kernel;
@@ -9,23 +10,23 @@ use crate::shell::vault::{Vault, shown_url};
 use crate::shell::{boot, log, mounts};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use steplet_api::config::{GoDuration, KubeletConfiguration, Machine};
+use steplet_api::config::{GoDuration, KubeletConfiguration};
 use steplet_api::quantity::Quantity;
 use steplet_core::sealed::Sealed;
-use steplet_core::settings::Settings;
+use steplet_core::settings::{Settings, Visitors};
 use steplet_core::time::Span;
 
 /// What the reference does without being told to. Whoever replaces it must know of each of these, so
 /// it is said at every start.
-const NOT_YET: &str = "not done yet, whatever is set: eviction under pressure, rotation of \
-    container logs, removal of unused images, exec, attach, port-forward, probes and \
-    lifecycle hooks (an event names the pods that have them), admission by ephemeral storage and \
-    extended resources";
+const NOT_YET: &str = "not done yet, whatever is set: joining a cluster, probes and lifecycle \
+    hooks (an event names the pods that have them), eviction under pressure, rotation of container \
+    logs, removal of unused images, admission by ephemeral storage and extended resources; exec, \
+    attach, port-forward, /stats/summary and /metrics/cadvisor, resource and probes answer 501";
 
 /// Returns the exit status. Errors: what to tell people.
 pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Result<i32, String> {
-    let line = flags::parse(args).map_err(|problems| all(&problems))?;
-    match line.asked {
+    let line = flags::parse(args);
+    match line.asked() {
         Some(Asked::Help) => {
             say(flags::help());
             return Ok(0);
@@ -36,17 +37,14 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
         }
         None => {}
     }
-    let cgroup_version = Kernel::new().version();
-    let machine = Machine { cgroup_v1: cgroup_version == 1 };
-    let told = flags::settings(&line, &Disk, machine).map_err(|problems| all(&problems))?;
+    let host = Host { cgroup_version: Kernel::new().version(), swap_is_on: boot::swap_is_on() };
+    let told = flags::settings(&line, &Disk, host).map_err(|problems| all(&problems))?;
     let config = &told.config;
     let json = config.logging.format == "json";
     let format = if json { log::Format::Json } else { log::Format::Text };
     let vmodule = config.logging.vmodule.iter();
     let vmodule = vmodule.map(|item| (item.file_pattern.clone(), item.verbosity)).collect();
     log::start(format, config.logging.verbosity, vmodule);
-    refuse(&told, cgroup_version)?;
-
     let runtime = boot::socket_path(&config.container_runtime_endpoint)?;
     let images = match config.image_service_endpoint.as_str() {
         "" => runtime.clone(),
@@ -54,9 +52,7 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
     };
     let _until_the_end = lock_file(&told.flags.lock_file)?;
     let held = node::hold(Path::new(&told.flags.root_dir), &runtime)?;
-    // One message, so that it is read once and as a whole.
-    let warnings = told.warnings.iter().map(String::as_str);
-    ::log::warn!("{}", warnings.chain([NOT_YET]).collect::<Vec<_>>().join("; "));
+    warn(&told.warnings);
     warn_of_foreign(&told);
     boot::raise_limits(config.max_open_files.cast_unsigned(), config.oom_score_adj);
     let mut vault = Vault::default();
@@ -111,48 +107,22 @@ fn lock_file(path: &str) -> Result<Option<boot::Lock>, String> {
     lock.map(Some).map_err(|error| format!("--lock-file {path}: {error}"))
 }
 
+/// All of them, an item each.
 fn all(problems: &[Problem]) -> String {
-    flags::told(problems).join("\nsteplet: ")
+    flags::told(problems).join("\n")
 }
 
-/// What upstream does not start with, each with the way out.
-fn refuse(told: &flags::Settings, cgroup_version: u8) -> Result<(), String> {
-    if !told.flags.kubeconfig.is_empty() || !told.flags.bootstrap_kubeconfig.is_empty() {
-        return Err(
-            "--kubeconfig: this version does not speak to an API server yet. Without that \
-             flag it runs alone, with the pods of --pod-manifest-path (staticPodPath) and \
-             --manifest-url (staticPodURL)"
-                .into(),
-        );
+/// One message, so that it is read once and as a whole.
+fn warn(warnings: &[String]) {
+    let mut text = String::from("not everything that was asked for is done:");
+    for warning in warnings.iter().map(String::as_str).chain([NOT_YET]) {
+        let item: String = format!("- {warning}");
+        for line in columns::folded(&item, columns::WIDTH - 2) {
+            text.push_str("\n  ");
+            text.push_str(&line);
+        }
     }
-    let patterns = told.config.logging.vmodule.iter().map(|item| item.file_pattern.as_str());
-    if let Some(pattern) = patterns.into_iter().find(|p| p.contains(['[', ']', '\\'])) {
-        return Err(format!(
-            "--vmodule {pattern} (logging.vmodule): of the signs in patterns this version knows * \
-             and ? only"
-        ));
-    }
-    if told.flags.exit_on_lock_contention {
-        return Err(
-            "--exit-on-lock-contention: this version does not see who else wants the lock file; \
-             leave the flag out, and stop this agent before the other one starts"
-                .into(),
-        );
-    }
-    if told.config.fail_swap_on && boot::swap_is_on() {
-        return Err("swap is on, and failSwapOn forbids that: turn it off (swapoff -a), or set \
-             failSwapOn: false (--fail-swap-on=false)"
-            .into());
-    }
-    match cgroup_version {
-        0 => Err("no cgroup filesystem is mounted: mount one at /sys/fs/cgroup".into()),
-        1 if told.config.fail_cgroup_v1 => Err(
-            "this machine uses cgroup v1, and failCgroupV1 forbids that: boot it with cgroup v2 \
-             (systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false"
-                .into(),
-        ),
-        _ => Ok(()),
-    }
+    ::log::warn!("{text}");
 }
 
 fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, String> {
@@ -203,7 +173,7 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         crash_loop_max: crash_loop.map_or(Span::from_secs(300), span),
         allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
         debugging_handlers: config.enable_debugging_handlers,
-        serve_everybody: config.authorization.mode == "AlwaysAllow" && anonymous,
+        visitors: Visitors::of(anonymous, &config.authorization.mode),
         stop_pods_on_exit: false,
         configz: masked(config).to_json().into(),
     })

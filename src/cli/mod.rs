@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+mod columns;
 pub mod flags;
 mod kubelet;
 mod node;
@@ -34,59 +35,89 @@ Called by the name kubelet, or with a flag as the first word, it is that agent t
 Try it:  steplet run fixtures/manifests/hello.yaml
 ";
 
+/// Why a command ended without having done its work: sentences for people.
+enum Failure {
+    /// The command line is wrong.
+    Usage(String),
+    Other(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::Other(why)
+    }
+}
+
+/// The exit status when the command line is wrong, of all commands but the kubelet's, which has 1.
+const WRONG_USAGE: i32 = 2;
+
 /// Runs the command line. Returns the exit status.
 pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.collect();
     let result = match args.split_first() {
-        Some((name, flags)) if is_kubelet(name) => kubelet::main(flags.to_vec()),
+        Some((name, flags)) if is_kubelet(name) => {
+            kubelet::main(flags.to_vec()).map_err(Failure::Other)
+        }
         Some((_, args)) if !args.is_empty() => command(args.to_vec()),
         _ => {
             eprint!("{HELP}");
-            return 2;
+            return WRONG_USAGE;
         }
     };
-    result.unwrap_or_else(|message| {
-        eprintln!("steplet: {message}");
-        1
-    })
+    let (message, status) = match result {
+        Ok(status) => return status,
+        Err(Failure::Usage(message)) => (message, WRONG_USAGE),
+        Err(Failure::Other(message)) => (message, 1),
+    };
+    let _ = io::stderr().write_all(columns::message("steplet", &message).as_bytes());
+    status
 }
 
 fn is_kubelet(name: &OsString) -> bool {
     Path::new(name).file_name().is_some_and(|name| name == "kubelet")
 }
 
-fn command(all: Vec<OsString>) -> Result<i32, String> {
+fn command(all: Vec<OsString>) -> Result<i32, Failure> {
     let mut args = all.clone().into_iter();
     let first = args.next().unwrap_or_default();
     match first.to_str() {
         Some("run") => run::main(args),
-        Some("kubelet") => kubelet::main(args),
+        Some("kubelet") => Ok(kubelet::main(args)?),
         Some("replay") => Ok(replay::main(args)),
         Some("sim") => Ok(sim::main(args)),
         Some("tape") => Ok(tape::main(args)),
         Some("helper") => Ok(helper(args)),
         Some("version") => {
+            if let Some(surplus) = args.next() {
+                return Err(Failure::Usage(format!("version wants no {}", surplus.display())));
+            }
             say(format_args!(
                 "steplet {BUILD}, in place of a kubelet of Kubernetes {KUBERNETES_VERSION}\n"
             ));
             Ok(0)
         }
-        Some("help" | "--help" | "-h") => Ok(help(args.next())),
-        Some(flag) if flag.starts_with('-') => kubelet::main(all),
-        _ => Err(format!("there is no command {}; see `steplet help`", first.display())),
+        Some("help" | "--help" | "-h") => help(args.next()),
+        Some(flag) if flag.starts_with('-') => Ok(kubelet::main(all)?),
+        _ => Err(no_command(&first)),
     }
 }
 
-fn help(about: Option<OsString>) -> i32 {
-    match about.as_ref().and_then(|about| about.to_str()) {
+fn no_command(name: &OsString) -> Failure {
+    Failure::Usage(format!("there is no command {}; see `steplet help`", name.display()))
+}
+
+fn help(about: Option<OsString>) -> Result<i32, Failure> {
+    let about = about.unwrap_or_default();
+    match about.to_str() {
         Some("run") => say(run::HELP),
         Some("kubelet") => say(flags::help()),
         Some("replay") => say(replay::HELP),
         Some("sim") => say(sim::HELP),
         Some("tape") => say(tape::HELP),
-        _ => say(HELP),
+        Some("" | "help" | "version") => say(HELP),
+        _ => return Err(no_command(&about)),
     }
-    0
+    Ok(0)
 }
 
 /// A process of the helper pool; started by the agent, never by hand.

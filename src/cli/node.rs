@@ -1,5 +1,6 @@
 //! What the commands that run a node have in common: from settings to a running loop.
 
+use super::flags;
 use crate::shell::boot::{self, LockError};
 use crate::shell::crash;
 use crate::shell::doors::listen::Listeners;
@@ -88,16 +89,7 @@ fn host_ips(node_ip: &str, mut found: Vec<String>) -> Result<Vec<String>, String
         "" => return Ok(found),
         "0.0.0.0" => found.sort_by_key(is_v6),
         "::" => found.sort_by_key(|ip| !is_v6(ip)),
-        list => {
-            let wrong = |why: &str| format!("--node-ip {list}: {why}");
-            let ips: Result<Vec<IpAddr>, _> = list.split(',').map(|ip| ip.trim().parse()).collect();
-            let ips = ips.map_err(|_| wrong("this is no address"))?;
-            let twice = ips.len() == 2 && ips[0].is_ipv4() == ips[1].is_ipv4();
-            if ips.len() > 2 || twice {
-                return Err(wrong("at most one address of each family is wanted"));
-            }
-            found = ips.iter().map(IpAddr::to_string).collect();
-        }
+        list => found = flags::node_ips(list)?.iter().map(IpAddr::to_string).collect(),
     }
     Ok(found)
 }
@@ -115,9 +107,7 @@ fn lock(root: &Path) -> Result<boot::Lock, String> {
     boot::lock(root).map_err(|error| match error {
         LockError::Held(pid) => {
             let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-            format!(
-                "another agent{pid} uses {place}: end it first, or give this one another --root-dir"
-            )
+            format!("another agent{pid} uses {place}: end it, or choose another --root-dir")
         }
         LockError::Io(error) => format!("cannot use {place}: {error}"),
     })
@@ -127,8 +117,13 @@ fn lock(root: &Path) -> Result<boot::Lock, String> {
 fn lock_runtime(socket: &Path) -> Result<Option<boot::Lock>, String> {
     match boot::lock_beside(socket) {
         Ok(lock) => Ok(lock),
-        Err(LockError::Held(_)) => {
-            Err(format!("another agent drives the runtime at {}", socket.display()))
+        Err(LockError::Held(pid)) => {
+            let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            let socket = socket.display();
+            Err(format!(
+                "another agent{pid} drives the runtime at {socket}: end it, or choose another \
+                 runtime with --container-runtime-endpoint"
+            ))
         }
         Err(LockError::Io(error)) => {
             log::warn!("Cannot see whether another agent drives {}: {error}", socket.display());

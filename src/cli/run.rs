@@ -1,5 +1,7 @@
 //! `steplet run FILE...`: pods on this machine, in the foreground, until Ctrl-C.
 
+use super::Failure;
+use super::flags;
 use super::node::{self, Node};
 use super::simulate;
 use super::table::Table;
@@ -69,8 +71,9 @@ struct Options {
 }
 
 /// Returns the exit status. Errors: a sentence for people.
-pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
-    let options = parse(args).map_err(|error| format!("{error}; see `steplet run --help`"))?;
+pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, Failure> {
+    let usage = |why| Failure::Usage(format!("{why}; see `steplet run --help`"));
+    let options = parse(args).map_err(|error| usage(error.to_string()))?;
     if options.help {
         say(HELP);
         return Ok(0);
@@ -80,7 +83,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
         None => log::start_quiet(),
     }
     if options.files.is_empty() {
-        return Err("which pods? `steplet run FILE...`; see `steplet run --help`".into());
+        return Err(usage("which pods? `steplet run FILE...`".into()));
     }
     if options.simulate {
         return simulated(&options);
@@ -92,6 +95,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
     let manifests = root.join("run-manifests");
     link_manifests(&options.files, &manifests)?;
     let tape_dir = options.tape_dir.unwrap_or_else(|| root.join("tapes"));
+    let tape_max = options.tape_max.unwrap_or(64 << 20);
     boot::raise_limits(1_000_000, -999);
     let mut table = Table::new();
     if terminal::size().is_some() {
@@ -104,27 +108,25 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, String> {
         runtime,
         node_ip: String::new(),
         listeners: Listeners::default(),
-        tape: Some((tape_dir, options.tape_max.unwrap_or(64 << 20))),
+        tape: (tape_max > 0).then_some((tape_dir, tape_max)),
         vault: Vault::default(),
         watcher: Some(Box::new(move |core, now| table.show(core, now))),
         stop_after: options.stop_after,
     };
     let status = node.run();
     eprint!("{}", log::take_held());
-    status
+    Ok(status?)
 }
 
-fn simulated(options: &Options) -> Result<i32, String> {
+fn simulated(options: &Options) -> Result<i32, Failure> {
     let Options { root_dir, endpoint, tape_dir, tape_max, .. } = options;
     let real = root_dir.is_some() || endpoint.is_some() || tape_dir.is_some() || tape_max.is_some();
     if real {
-        return Err(
-            "a simulated node has no runtime, no directory and no tape: with --simulate leave \
-             out --container-runtime-endpoint, --root-dir, --tape-dir and --tape-max"
-                .into(),
-        );
+        let why = "a simulated node has no runtime, no directory and no tape: with --simulate \
+                   leave out --container-runtime-endpoint, --root-dir, --tape-dir and --tape-max";
+        return Err(Failure::Usage(why.into()));
     }
-    simulate::run(&manifests(&options.files)?, options.stop_after)
+    Ok(simulate::run(&manifests(&options.files)?, options.stop_after)?)
 }
 
 fn parse(args: impl Iterator<Item = OsString>) -> Result<Options, lexopt::Error> {
@@ -143,7 +145,10 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Options, lexopt::Error>
             Long("simulate") => options.simulate = true,
             Short('v') | Long("v") => options.verbosity = Some(parser.value()?.parse()?),
             Long("tape-dir") => options.tape_dir = Some(parser.value()?.into()),
-            Long("tape-max") => options.tape_max = Some(parser.value()?.parse_with(bytes)?),
+            Long("tape-max") => {
+                let read = |text: &str| flags::tape_max(bytes(text)?);
+                options.tape_max = Some(parser.value()?.parse_with(read)?);
+            }
             Value(file) => options.files.push(absolute(file.into())),
             other => return Err(other.unexpected()),
         }
@@ -388,7 +393,11 @@ mod tests {
         assert_eq!(options.verbosity, Some(3));
         let simulated = super::simulated;
         let both = parse(&["/a.yaml", "--simulate", "--root-dir=/r"]).unwrap();
-        assert!(both.simulate && simulated(&both).unwrap_err().contains("--root-dir"));
+        assert!(
+            both.simulate
+                && matches!(simulated(&both),
+            Err(Failure::Usage(why)) if why.contains("--root-dir"))
+        );
         assert!(parse(&["--nonsense"]).is_err());
         assert!(parse(&["--for", "soon"]).is_err());
     }

@@ -59,12 +59,33 @@ pub struct Settings {
     pub crash_loop_max: Span,
     pub allowed_unsafe_sysctls: Vec<String>,
     pub debugging_handlers: bool,
-    /// `authorization.mode: AlwaysAllow` together with anonymous access: 10250 answers everybody.
-    pub serve_everybody: bool,
+    /// Whom 10250 answers.
+    pub visitors: Visitors,
     /// `steplet run`: stop the pods at the first signal and leave when they are gone.
     pub stop_pods_on_exit: bool,
     /// The whole effective KubeletConfiguration as JSON, for `/configz`.
     pub configz: Bytes,
+}
+
+/// Whom the port with TLS answers while nobody can be told apart: credentials are not looked at yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Visitors {
+    /// `authentication.anonymous.enabled: false`: whoever shows no credentials gets 401, as upstream has it.
+    Nobody,
+    /// Anonymous access, but `authorization.mode` is to decide: this machine only.
+    Loopback,
+    /// Anonymous access and `authorization.mode: AlwaysAllow`.
+    Everybody,
+}
+
+impl Visitors {
+    pub fn of(anonymous: bool, authorization_mode: &str) -> Visitors {
+        match (anonymous, authorization_mode) {
+            (false, _) => Visitors::Nobody,
+            (true, "AlwaysAllow") => Visitors::Everybody,
+            (true, _) => Visitors::Loopback,
+        }
+    }
 }
 
 /// Kubelet's defaults (pkg/kubelet/apis/config/v1beta1/defaults.go, v1.36) on a node that has no name and no manifests.
@@ -106,7 +127,7 @@ impl Default for Settings {
             crash_loop_max: Span::from_secs(300),
             allowed_unsafe_sysctls: Vec::new(),
             debugging_handlers: true,
-            serve_everybody: false,
+            visitors: Visitors::Loopback,
             stop_pods_on_exit: false,
             configz: Bytes::from_static(b"{}"),
         }

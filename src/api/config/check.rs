@@ -123,9 +123,15 @@ impl Checker<'_> {
         self.one_of("showHiddenMetricsForVersion", &c.show_hidden_metrics_for_version, &versions);
         // These upstream meets in its start, after its own checks.
         self.one_of("authorization.mode", &c.authorization.mode, &["AlwaysAllow", "Webhook"]);
-        self.one_of("cgroupDriver", &c.cgroup_driver, &["cgroupfs", "systemd"]);
-        self.one_of("cpuManagerPolicy", &c.cpu_manager_policy, &["none", "static"]);
-        self.one_of("memoryManagerPolicy", &c.memory_manager_policy, &["None", "Static"]);
+        // What upstream knows and this program cannot keep is refused elsewhere, with a way out.
+        for (path, value, kept, refused) in [
+            ("cgroupDriver", &c.cgroup_driver, "cgroupfs", "systemd"),
+            ("cpuManagerPolicy", &c.cpu_manager_policy, "none", "static"),
+            ("memoryManagerPolicy", &c.memory_manager_policy, "None", "Static"),
+        ] {
+            let what = format!("must be \"{kept}\", not \"{value}\"");
+            self.rule(value == kept || value == refused, path, &what);
+        }
         self.one_of(
             "configMapAndSecretChangeDetectionStrategy",
             &c.config_map_and_secret_change_detection_strategy,

@@ -31,7 +31,8 @@ pub enum ProblemKind {
 }
 
 impl Problem {
-    pub(super) fn new(path: &str, kind: ProblemKind, what: String) -> Problem {
+    /// For rules that need more than the configuration to be checked.
+    pub fn new(path: &str, kind: ProblemKind, what: String) -> Problem {
         Problem { path: path.to_string(), kind, what }
     }
 

@@ -26,12 +26,19 @@ struct Row {
     /// A field, or a section when all of it is alike.
     path: &'static str,
     support: Support,
-    /// JSON of further values that are as good as the default.
+    /// JSON of further values that say what is done anyway.
     as_default: &'static [&'static str],
+    /// Of a refused field: how to go on without it, where that is more than another value.
+    way_out: &'static str,
 }
 
 const fn row(path: &'static str, support: Support) -> Row {
-    Row { path, support, as_default: &[] }
+    Row { path, support, as_default: &[], way_out: "" }
+}
+
+/// A switch that is on by default and has nothing to switch yet: off is what is done.
+const fn off(path: &'static str) -> Row {
+    Row { as_default: &["false"], ..row(path, NotYet) }
 }
 
 /// In the order of the published reference.
@@ -55,9 +62,11 @@ const ROWS: &[Row] = &[
     row("rotateCertificates", NotYet),
     row("serverTLSBootstrap", NotYet),
     row("authentication.x509", NotYet),
-    row("authentication.webhook", NotYet),
+    off("authentication.webhook.enabled"),
+    row("authentication.webhook.cacheTTL", NotYet),
     row("authentication.anonymous", Honoured),
-    row("authorization.mode", Honoured),
+    // Webhook, the default of files, is named at start by what it means for the port.
+    Row { as_default: &[r#""AlwaysAllow""#], ..row("authorization.mode", NotYet) },
     row("authorization.webhook", NotYet),
     row("registryPullQPS", Honoured),
     row("registryBurst", Honoured),
@@ -79,14 +88,20 @@ const ROWS: &[Row] = &[
     row("nodeLeaseDurationSeconds", NotYet),
     row("imageMinimumGCAge", NotYet),
     row("imageMaximumGCAge", NotYet),
-    row("imageGCHighThresholdPercent", NotYet),
+    // At 100 nothing is ever removed.
+    Row { as_default: &["100"], ..row("imageGCHighThresholdPercent", NotYet) },
     row("imageGCLowThresholdPercent", NotYet),
     row("volumeStatsAggPeriod", NotYet),
     row("kubeletCgroups", NotYet),
     row("systemCgroups", NotYet),
     row("cgroupRoot", Honoured),
     row("cgroupsPerQOS", Honoured),
-    row("cgroupDriver", Refused),
+    Row {
+        way_out: "write cgroupDriver: cgroupfs (--cgroup-driver=cgroupfs), and in the runtime's \
+                  configuration SystemdCgroup = false (containerd) or cgroup_manager = \"cgroupfs\" \
+                  with conmon_cgroup = \"pod\" (CRI-O)",
+        ..row("cgroupDriver", Refused)
+    },
     row("cpuManagerPolicy", Refused),
     row("singleProcessOOMKill", Honoured),
     row("cpuManagerPolicyOptions", NotYet),
@@ -112,7 +127,7 @@ const ROWS: &[Row] = &[
     row("kubeAPIBurst", NotYet),
     row("serializeImagePulls", Honoured),
     row("maxParallelImagePulls", Honoured),
-    row("evictionHard", NotYet),
+    Row { as_default: &["{}"], ..row("evictionHard", NotYet) },
     row("evictionSoft", NotYet),
     row("evictionSoftGracePeriod", NotYet),
     row("evictionPressureTransitionPeriod", NotYet),
@@ -120,9 +135,9 @@ const ROWS: &[Row] = &[
     row("evictionMinimumReclaim", NotYet),
     row("mergeDefaultEvictionSettings", NotYet),
     row("podsPerCore", Honoured),
-    row("enableControllerAttachDetach", NotYet),
+    off("enableControllerAttachDetach"),
     row("protectKernelDefaults", NotYet),
-    row("makeIPTablesUtilChains", NotYet),
+    off("makeIPTablesUtilChains"),
     row("iptablesMasqueradeBit", Moot),
     row("iptablesDropBit", Moot),
     row("featureGates", Honoured),
@@ -150,22 +165,22 @@ const ROWS: &[Row] = &[
     row("logging.verbosity", Honoured),
     row("logging.vmodule", Honoured),
     row("logging.options", NotYet),
-    row("enableSystemLogHandler", NotYet),
+    off("enableSystemLogHandler"),
     row("enableSystemLogQuery", NotYet),
     row("shutdownGracePeriod", NotYet),
     row("shutdownGracePeriodCriticalPods", NotYet),
     row("shutdownGracePeriodByPodPriority", NotYet),
     row("crashLoopBackOff.maxContainerRestartPeriod", Honoured),
     row("reservedMemory", NotYet),
-    row("enableProfilingHandler", NotYet),
-    row("enableDebugFlagsHandler", NotYet),
+    off("enableProfilingHandler"),
+    off("enableDebugFlagsHandler"),
     row("seccompDefault", Honoured),
     row("memoryThrottlingFactor", NotYet),
     row("memoryReservationPolicy", NotYet),
     row("registerWithTaints", NotYet),
-    row("registerNode", NotYet),
+    off("registerNode"),
     row("tracing", Refused),
-    row("localStorageCapacityIsolation", NotYet),
+    off("localStorageCapacityIsolation"),
     row("containerRuntimeEndpoint", Honoured),
     row("imageServiceEndpoint", Honoured),
     row("failCgroupV1", Honoured),
@@ -203,6 +218,9 @@ impl KubeletConfiguration {
                 NotYet => beyond.not_yet.push(row.path.to_string()),
                 Refused => {
                     let what = match default {
+                        _ if !row.way_out.is_empty() => {
+                            format!("{json} cannot be kept by this program; {}", row.way_out)
+                        }
                         Value::Null => "cannot be kept by this program; leave it out".to_string(),
                         _ => format!("{json} cannot be kept by this program; it can be {default}"),
                     };
@@ -290,6 +308,12 @@ mod tests {
         check("memorySwap.swapBehavior", "\"NoSwap\"", &[], &[]);
         check("enforceNodeAllocatable", "[\"none\"]", &[], &[]);
         check("enforceNodeAllocatable", "[]", &[], &[]);
+        check("authentication.webhook.enabled", "false", &[], &[]);
+        let ttl = "authentication.webhook.cacheTTL";
+        check(ttl, "\"1m\"", &[ttl], &[]);
+        check("authorization.mode", "\"AlwaysAllow\"", &[], &[]);
+        check("imageGCHighThresholdPercent", "100", &[], &[]);
+        check("registerNode", "false", &[], &[]);
         check("enforceNodeAllocatable", "[\"kube-reserved\"]", &["enforceNodeAllocatable"], &[]);
         let cannot = "cannot be kept by this program";
         let refused = |path: &str, json: &str, default: &str| {
@@ -302,7 +326,10 @@ mod tests {
         refused("cpuManagerPolicy", "\"static\"", "\"none\"");
         refused("memoryManagerPolicy", "\"Static\"", "\"None\"");
         refused("topologyManagerPolicy", "\"restricted\"", "\"none\"");
-        refused("cgroupDriver", "\"systemd\"", "\"cgroupfs\"");
+        let mut systemd = KubeletConfiguration::default();
+        assert_eq!(systemd.set("cgroupDriver", "systemd".into()), []);
+        let said = systemd.beyond(&KubeletConfiguration::default()).refused[0].to_string();
+        assert!(said.contains("cgroupDriver: cgroupfs") && said.contains("SystemdCgroup = false"));
         refused("reservedSystemCPUs", "\"0-1\"", "");
         refused("memorySwap.swapBehavior", "\"LimitedSwap\"", "");
         refused("tracing", r#"{"samplingRatePerMillion":5}"#, "");

@@ -2,10 +2,10 @@
 
 use super::KubeletFlags;
 use super::table::{FLAGS, Flag, Group, Kind, To};
+use crate::cli::columns::{WIDTH, wrap};
 use std::fmt::Write;
 use steplet_api::config::{GoDuration, KubeletConfiguration, Support};
 
-const WIDTH: usize = 100;
 const INTRO: &str = "\
 Runs the pods of this node: those of manifests in a directory or at a URL. Takes the command line
 and the configuration of the Kubernetes kubelet.
@@ -19,7 +19,9 @@ Fields of a KubeletConfiguration are written in a file, as YAML or JSON:
     staticPodPath: /etc/kubernetes/manifests
 
 Defaults, then --config, then the *.conf files of --config-dir, then flags: the last one wins.
-Brackets show the field and its default without --config. What has no effect yet has a *.
+Brackets show the field and its default without --config. What has no effect yet has a *; such
+flags and fields are named in a warning at start, and those that promise something are refused.
+What is wrong ends the program with exit status 1, as the kubelet's does, and all of it is told.
 ";
 
 /// The whole text, at most 100 columns wide.
@@ -65,18 +67,6 @@ fn describe(flag: &Flag, out: &mut String) {
     for line in lines {
         let _ = writeln!(out, "{:COLUMN$}{line}", "");
     }
-}
-
-/// Words in lines of at most `width`, unless a word alone is longer.
-fn wrap<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in words {
-        match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= width => line.extend([" ", word]),
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// `[maxPods = 110]`: the field, the default, and whether the flag has an effect already.

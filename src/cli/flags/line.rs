@@ -21,7 +21,9 @@ pub enum Asked {
 #[derive(Clone, Debug, Default)]
 pub struct CommandLine {
     pub flags: KubeletFlags,
-    pub asked: Option<Asked>,
+    asked: Option<Asked>,
+    /// What is wrong with it, all of it.
+    pub(super) problems: Vec<Problem>,
     /// Flags that mirror configuration fields: the name, the field's path, the value.
     pub(super) fields: Vec<(&'static str, &'static str, Value)>,
     /// Names of deprecated flags, and of those that have no effect yet, as they were used.
@@ -29,10 +31,9 @@ pub struct CommandLine {
     pub(super) not_yet: Vec<&'static str>,
 }
 
-/// Reads the arguments behind the program's name. All problems are told, not the first only.
-pub fn parse(
-    args: impl IntoIterator<Item = OsString, IntoIter: 'static>,
-) -> Result<CommandLine, Vec<Problem>> {
+/// Reads the arguments behind the program's name. What is wrong with them is told by `settings`,
+/// together with what is wrong with the files.
+pub fn parse(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> CommandLine {
     let mut problems = Vec::new();
     let uses = collect(args, &mut problems);
     let mut line = CommandLine::default();
@@ -44,7 +45,8 @@ pub fn parse(
         }
     }
     line.check(&mut problems);
-    if problems.is_empty() { Ok(line) } else { Err(problems) }
+    line.problems = problems;
+    line
 }
 
 /// The uses of each flag, by its row in the table.
@@ -113,6 +115,11 @@ fn unknown(name: &str) -> Problem {
 }
 
 impl CommandLine {
+    /// What was asked for instead of a run. A line that is wrong asks for nothing.
+    pub fn asked(&self) -> Option<Asked> {
+        self.asked.filter(|_| self.problems.is_empty())
+    }
+
     fn take(&mut self, flag: &'static Flag, texts: &[&str]) -> Result<(), String> {
         if flag.deprecated {
             self.deprecated.push(flag.name);
@@ -161,6 +168,29 @@ impl CommandLine {
         if !matches!(cloud, "" | "external") {
             let what = format!("must be \"external\" or nothing, not \"{cloud}\"");
             problems.push(Problem::of_flag("cloud-provider", what));
+        }
+        if let Err(what) = value::node_ips(&self.flags.node_ip) {
+            problems.push(Problem::of_flag("node-ip", what));
+        }
+        let alone = "this version does not speak to an API server yet; without that flag it runs \
+                     alone, with the pods of --pod-manifest-path (staticPodPath) and \
+                     --manifest-url (staticPodURL)";
+        for (name, path) in [
+            ("kubeconfig", &self.flags.kubeconfig),
+            ("bootstrap-kubeconfig", &self.flags.bootstrap_kubeconfig),
+        ] {
+            if !path.is_empty() {
+                problems.push(Problem::of_flag(name, alone));
+            }
+        }
+        if self.flags.exit_on_lock_contention {
+            let what = "this version does not see who else wants the lock file; leave the flag \
+                        out, and stop this agent before the other one starts";
+            problems.push(Problem::of_flag("exit-on-lock-contention", what));
+        }
+        let tape = self.flags.tape_max;
+        if let Err(what) = value::tape_max(tape) {
+            problems.push(Problem::of_flag("tape-max", what));
         }
         for (key, text) in &self.flags.node_labels {
             if let Some(what) = label(key, text) {
@@ -221,9 +251,9 @@ mod tests {
 
     fn line(args: &[&str]) -> Result<CommandLine, String> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        parse(args).map_err(|problems| {
-            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-        })
+        let line = parse(args);
+        let problems: Vec<String> = line.problems.iter().map(ToString::to_string).collect();
+        if problems.is_empty() { Ok(line) } else { Err(problems.join("\n")) }
     }
 
     #[test]
@@ -319,7 +349,7 @@ mod tests {
 
     #[test]
     fn asked() {
-        let check = |args: &[&str], want| assert_eq!(line(args).unwrap().asked, want, "{args:?}");
+        let check = |args: &[&str], want| assert_eq!(line(args).unwrap().asked(), want, "{args:?}");
         check(&["--help"], Some(Asked::Help));
         check(&["-h"], Some(Asked::Help));
         check(&["--help=false"], None);
@@ -363,6 +393,22 @@ mod tests {
              use a name outside of kubernetes.io",
         );
         check(&["--tape-max=-1"], "--tape-max: must not be negative");
+        check(
+            &["--tape-max=1"],
+            "--tape-max: must be 0, for no tape, or at least 1Mi, not 1 bytes",
+        );
+        check(
+            &["--node-ip=node1"],
+            "--node-ip: must be an address, or one of each family, not \"node1\"",
+        );
+        let got = line(&["--bootstrap-kubeconfig=/b", "--kubeconfig=/k", "--node-ip=x"]);
+        let got = got.map(|_| ()).unwrap_err();
+        let lines: Vec<&str> = got.lines().collect();
+        assert_eq!(lines.len(), 3, "{got}");
+        assert!(lines[1].starts_with("--kubeconfig: ") && lines[1].contains("runs alone"));
+        assert!(lines[2].starts_with("--bootstrap-kubeconfig: "));
+        let got = line(&["--bootstrap-kubeconfig=/b"]).map(|_| ()).unwrap_err();
+        assert!(got.starts_with("--bootstrap-kubeconfig: ") && got.lines().count() == 1, "{got}");
         check(
             &["--tape-max=x"],
             "--tape-max: \"x\": not a quantity: want a number and a suffix, as in 1.5Gi",

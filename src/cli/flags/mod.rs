@@ -15,7 +15,8 @@ pub use files::{Disk, Files};
 pub use help::help;
 pub use line::{Asked, CommandLine, parse};
 pub use problem::{Place, Problem, told};
-pub use settings::{Settings, settings};
+pub use settings::{Host, Settings, settings};
+pub(super) use value::{node_ips, tape_max};
 
 use std::collections::BTreeMap;
 use steplet_api::config::GoDuration;

@@ -4,8 +4,10 @@ use super::KubeletFlags;
 use super::files::Files;
 use super::line::CommandLine;
 use super::problem::{Place, Problem, told};
+use crate::shell::boot;
 use crate::shell::yaml::{self, Document, Limits, LineMap};
 use steplet_api::config::{self, FeatureGates, KubeletConfiguration, Machine, ProblemKind};
+use steplet_core::settings::Visitors;
 
 /// Everything that the agent was told, checked.
 #[derive(Clone, Debug)]
@@ -15,6 +17,14 @@ pub struct Settings {
     pub gates: FeatureGates,
     /// For the log at start, a line each.
     pub warnings: Vec<String>,
+}
+
+/// What the machine has to say in whether the agent may start.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// 1 also when versions are mixed, 0 when no cgroup filesystem is mounted.
+    pub cgroup_version: u8,
+    pub swap_is_on: bool,
 }
 
 impl Settings {
@@ -31,9 +41,10 @@ impl Settings {
 pub fn settings(
     line: &CommandLine,
     files: &dyn Files,
-    machine: Machine,
+    host: Host,
 ) -> Result<Settings, Vec<Problem>> {
-    let mut layers = Layers { line, files, base: None, drop_ins: Vec::new(), problems: Vec::new() };
+    let problems = line.problems.clone();
+    let mut layers = Layers { line, files, base: None, drop_ins: Vec::new(), problems };
     let mut gates = FeatureGates::default();
     let mut config = KubeletConfiguration::legacy();
     layers.flags(&mut config);
@@ -54,9 +65,16 @@ pub fn settings(
         layers.flags(&mut config);
         layers.say_all(gates.set(&config.feature_gates));
     }
+    let machine = Machine { cgroup_v1: host.cgroup_version == 1 };
     layers.say_all(config.check(&gates, machine));
+    layers.say_all(impossible(&config, host));
     let beyond = config.beyond(&defaults);
     layers.say_all(beyond.refused);
+
+    if host.cgroup_version == 0 {
+        let what = "no cgroup filesystem is mounted: mount one at /sys/fs/cgroup";
+        layers.problems.push(Problem::new(Place::Nowhere, what));
+    }
 
     let problems = layers.problems;
     if problems.iter().any(|problem| !problem.harmless) {
@@ -66,8 +84,38 @@ pub fn settings(
     if flags.tape_dir.is_empty() {
         flags.tape_dir = config::join(&flags.root_dir, "tapes");
     }
-    let warnings = warnings(line, &problems, beyond.not_yet);
+    let warnings = warnings(line, &problems, &config, beyond.not_yet);
     Ok(Settings { flags, config, gates, warnings })
+}
+
+/// What cannot be done on this host, or by this program, each with the way out.
+fn impossible(config: &KubeletConfiguration, host: Host) -> Vec<config::Problem> {
+    let mut problems = Vec::new();
+    let mut say = |path: &str, what: String| {
+        problems.push(config::Problem::new(path, ProblemKind::Refused, what));
+    };
+    if host.swap_is_on && config.fail_swap_on {
+        let what = "swap is on, and this forbids that: turn it off (swapoff -a), or set \
+                    failSwapOn: false (--fail-swap-on=false)";
+        say("failSwapOn", what.into());
+    }
+    let patterns = config.logging.vmodule.iter().map(|item| item.file_pattern.as_str());
+    if let Some(pattern) = patterns.into_iter().find(|p| p.contains(['[', ']', '\\'])) {
+        let what = format!(
+            "of the signs in patterns this version knows * and ? only, not those of \"{pattern}\""
+        );
+        say("logging.vmodule", what);
+    }
+    let endpoints = [
+        ("containerRuntimeEndpoint", &config.container_runtime_endpoint),
+        ("imageServiceEndpoint", &config.image_service_endpoint),
+    ];
+    for (path, endpoint) in endpoints.into_iter().filter(|(_, endpoint)| !endpoint.is_empty()) {
+        if let Err(what) = boot::socket_path(endpoint) {
+            say(path, what);
+        }
+    }
+    problems
 }
 
 /// A file that was read, for the lines of problems that show later.
@@ -238,8 +286,13 @@ impl Layers<'_> {
     }
 }
 
-/// What to log at start: harmless problems, old flags, and what has no effect yet, a line each.
-fn warnings(line: &CommandLine, problems: &[Problem], not_yet: Vec<String>) -> Vec<String> {
+/// What to log at start: harmless problems, old flags, and what has no effect yet, an item each.
+fn warnings(
+    line: &CommandLine,
+    problems: &[Problem],
+    config: &KubeletConfiguration,
+    not_yet: Vec<String>,
+) -> Vec<String> {
     let mut warnings: Vec<String> =
         told(problems).into_iter().map(|problem| format!("ignored: {problem}")).collect();
     let dashed = |names: &[&str]| names.iter().map(|n| format!("--{n}")).collect::<Vec<_>>();
@@ -257,7 +310,27 @@ fn warnings(line: &CommandLine, problems: &[Problem], not_yet: Vec<String>) -> V
     if !idle.is_empty() {
         warnings.push(format!("set but without effect yet: {}", idle.join(", ")));
     }
+    warnings.extend(visitors(config).map(str::to_owned));
     warnings
+}
+
+/// What the words about credentials come to, as long as credentials are not looked at.
+fn visitors(config: &KubeletConfiguration) -> Option<&'static str> {
+    if !config.enable_server {
+        return None;
+    }
+    let anonymous = config.authentication.anonymous.enabled;
+    match Visitors::of(anonymous, &config.authorization.mode) {
+        Visitors::Everybody => None,
+        Visitors::Loopback => Some(
+            "authorization.mode Webhook: nobody is asked yet; the port with TLS answers loopback \
+             and refuses all others",
+        ),
+        Visitors::Nobody => Some(
+            "authentication.anonymous.enabled false: no credentials are known yet; the port with \
+             TLS answers 401 to everybody",
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -297,8 +370,8 @@ mod tests {
         let files = Fake(files.collect());
         let said = |problems: Vec<Problem>| problems.iter().map(|p| p.to_string()).collect();
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        let line = parse(args).map_err(said)?;
-        settings(&line, &files, Machine { cgroup_v1 }).map_err(said)
+        let host = Host { cgroup_version: if cgroup_v1 { 1 } else { 2 }, swap_is_on: false };
+        settings(&parse(args), &files, host).map_err(said)
     }
 
     const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
@@ -384,6 +457,8 @@ mod tests {
                 "ignored: /c/k.yaml:3:1: MaxPods: unknown field, names are case-sensitive: maxPods",
                 "ignored: /c/k.yaml:4:1: reservedCpus: unknown field; is it reservedSystemCPUs?",
                 "ignored: /c/k.yaml:6:1: maxPods: is given twice; the last one counts",
+                "authentication.anonymous.enabled false: no credentials are known yet; \
+                 the port with TLS answers 401 to everybody",
             ]
         );
         // With a real mistake beside them all are told together.
@@ -436,7 +511,17 @@ mod tests {
         );
         let settings =
             with_file("imageMinimumGCAge: 1h\nmaxPods: 5\nfailCgroupV1: true\n").unwrap();
-        assert_eq!(settings.warnings, ["set but without effect yet: imageMinimumGCAge"]);
+        let nobody = "authentication.anonymous.enabled false: no credentials are known yet; \
+                      the port with TLS answers 401 to everybody";
+        assert_eq!(settings.warnings, ["set but without effect yet: imageMinimumGCAge", nobody]);
+        let visitors = |fields: &str| with_file(fields).unwrap().warnings;
+        assert_eq!(visitors(""), [nobody]);
+        assert_eq!(visitors("enableServer: false\n"), Vec::<String>::new());
+        let open = "authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\n";
+        let warnings = visitors(open);
+        assert!(warnings.len() == 1 && warnings[0].contains("loopback"), "{warnings:?}");
+        let all = format!("{open}authorization: {{mode: AlwaysAllow}}\n");
+        assert_eq!(visitors(&all), Vec::<String>::new());
         let args = ["--max-pods=5", "--port=10251", "--node-labels=a=b", "--lock-file=/l"];
         let settings = run(&args, &[], false).unwrap();
         assert_eq!(
@@ -456,7 +541,28 @@ mod tests {
             ]
         );
         assert_eq!(run(&[], &[], false).unwrap().warnings, Vec::<String>::new());
-        assert_eq!(with_file("").unwrap().warnings, Vec::<String>::new());
+    }
+
+    /// One start tells everything: wrong flags, wrong fields, and what the host forbids.
+    #[test]
+    fn refusals_are_told_at_once() {
+        let args = ["--config=/c/k.yaml", "--kubeconfig=/k", "--node-ip=n1", "--bogus"];
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        let text = format!("{HEAD}cgroupDriver: systemd\ncontainerRuntimeEndpoint: tcp://a:1\n");
+        let files = Fake([("/c/k.yaml".to_owned(), text.into_bytes())].into());
+        let host = Host { cgroup_version: 2, swap_is_on: true };
+        let problems = settings(&parse(args), &files, host).unwrap_err();
+        let said: Vec<String> = problems.iter().map(Problem::to_string).collect();
+        let starts = [
+            "--bogus: ",
+            "--node-ip: ",
+            "--kubeconfig: ",
+            "/c/k.yaml: failSwapOn: ",
+            "/c/k.yaml:4:1: containerRuntimeEndpoint: ",
+            "/c/k.yaml:3:1: cgroupDriver: ",
+        ];
+        assert_eq!(said.len(), starts.len(), "{said:?}");
+        assert!(said.iter().zip(starts).all(|(said, start)| said.starts_with(start)), "{said:?}");
     }
 
     #[test]

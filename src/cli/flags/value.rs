@@ -2,6 +2,7 @@
 //! maps add up.
 
 use super::table::Kind;
+use crate::shell::tape::TAPE_BYTES_MIN;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 use steplet_api::config::GoDuration;
@@ -159,6 +160,29 @@ fn reserved_memory(uses: &[&str]) -> Result<Value, String> {
         reservations.push(json!({"numaNode": node, "limits": map}));
     }
     Ok(Value::Array(reservations))
+}
+
+/// The addresses of `--node-ip`; none for the words that only choose a family.
+pub(in crate::cli) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
+    if matches!(text, "" | "0.0.0.0" | "::") {
+        return Ok(Vec::new());
+    }
+    let ips: Result<Vec<IpAddr>, _> = text.split(',').map(|ip| ip.trim().parse()).collect();
+    let wrong = || format!("must be an address, or one of each family, not \"{text}\"");
+    let ips = ips.map_err(|_| wrong())?;
+    let twice = ips.len() == 2 && ips[0].is_ipv4() == ips[1].is_ipv4();
+    if ips.len() > 2 || twice { Err(wrong()) } else { Ok(ips) }
+}
+
+/// Whether a ring of this many bytes can be kept; 0 stands for no tape.
+pub(in crate::cli) fn tape_max(bytes: u64) -> Result<u64, String> {
+    let least = TAPE_BYTES_MIN;
+    match bytes {
+        1.. if bytes < least => {
+            Err(format!("must be 0, for no tape, or at least {}Mi, not {bytes} bytes", least >> 20))
+        }
+        _ => Ok(bytes),
+    }
 }
 
 /// The words of Go's `strconv.ParseBool`.

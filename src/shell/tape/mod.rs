@@ -17,7 +17,7 @@ mod taped;
 pub mod words;
 
 pub use recorder::Recorder;
-pub use ring::{TapeJob, compress_segment, sync_file};
+pub use ring::{TAPE_BYTES_MIN, TapeJob, compress_segment, sync_file};
 pub use taped::Taped;
 
 use std::borrow::Cow;

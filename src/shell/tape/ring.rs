@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A smaller bound would not hold a few segments with their snapshots.
-const TAPE_BYTES_MIN: u64 = 1 << 20;
+pub const TAPE_BYTES_MIN: u64 = 1 << 20;
 /// Of `--tape-max`: a segment's steps take at most this part, so that many segments fit.
 const SEGMENTS_MIN: u64 = 16;
 

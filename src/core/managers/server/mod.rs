@@ -3,7 +3,7 @@
 //! Upstream: pkg/kubelet/server/server.go (v1.36).
 //! Owns: requests that wait for figures of the process, logs that are followed. Publishes: -.
 //! Hears: Inspected. Says: -. Asks: the figures of the process, for /metrics.
-//! Never: changes a pod; answers anybody but this machine on 10250 while nobody can be told apart.
+//! Never: changes a pod; answers more people on 10250 than `Visitors` has while nobody can be told apart.
 
 mod healthz;
 mod logs;
@@ -17,6 +17,7 @@ use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid, RequestId};
 use crate::managers::pods::view::ContainerState;
 use crate::note::PodNote;
+use crate::settings::Visitors;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -69,12 +70,8 @@ impl Server {
             });
         }
         let secure = request.listener == Listener::Secure;
-        if secure && !request.loopback && !cx.facts.settings().serve_everybody {
-            return Some(text(
-                403,
-                "Forbidden: this node agent has no authentication yet and answers loopback only; \
-                 authorization.mode AlwaysAllow with anonymous access opens it to everybody\n",
-            ));
+        if secure && let Some((status, why)) = turned_away(cx.facts.settings().visitors, request) {
+            return Some(text(status, why));
         }
         match path {
             _ if is_healthz(path) => Some(healthz::answer(cx.facts, cx.now.mono, request)),
@@ -158,6 +155,25 @@ impl Server {
     }
 }
 
+/// Who may not enter 10250, and what is said to them. Upstream: InstallAuthFilter in server.go, which guards every
+/// path, healthz too.
+fn turned_away(visitors: Visitors, request: &Request) -> Option<(u16, &'static str)> {
+    match visitors {
+        Visitors::Everybody => None,
+        Visitors::Loopback if request.loopback => None,
+        Visitors::Loopback => Some((
+            403,
+            "Forbidden: this node agent has no authorization yet and answers loopback only; \
+             authorization.mode AlwaysAllow with anonymous access opens it to everybody\n",
+        )),
+        Visitors::Nobody => Some((
+            401,
+            "Unauthorized: authentication.anonymous.enabled is false, and this node agent knows no \
+             credentials yet\n",
+        )),
+    }
+}
+
 fn is_healthz(path: &str) -> bool {
     path == "/healthz" || path.starts_with("/healthz/")
 }
@@ -220,4 +236,33 @@ fn known_path(head: &str) -> &str {
         "debug",
     ];
     if known.contains(&head) { head } else { "other" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_enter() {
+        let check = |anonymous, mode, loopback, want: Option<u16>| {
+            let request = Request {
+                id: RequestId(1),
+                listener: Listener::Secure,
+                method: "GET".into(),
+                path: "/pods".into(),
+                query: Vec::new(),
+                loopback,
+            };
+            let got = turned_away(Visitors::of(anonymous, mode), &request);
+            assert_eq!(got.map(|(status, _)| status), want, "{anonymous} {mode} {loopback}");
+        };
+        check(true, "AlwaysAllow", true, None);
+        check(true, "AlwaysAllow", false, None);
+        check(true, "Webhook", true, None);
+        check(true, "Webhook", false, Some(403));
+        check(false, "AlwaysAllow", true, Some(401));
+        check(false, "AlwaysAllow", false, Some(401));
+        check(false, "Webhook", true, Some(401));
+        check(false, "Webhook", false, Some(401));
+    }
 }
