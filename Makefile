@@ -40,6 +40,7 @@ setup:
 	@tests/e2e/deps.sh
 
 unit:
+	@tests/e2e/deps.sh build
 	@echo "test: cargo test, all rooms"
 	@cargo test --locked --no-fail-fast
 

@@ -98,7 +98,7 @@ fn folders_can_be_taken_in_at_a_glance() {
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         *counts.entry(folder.into()).or_default() += 1;
     }
-    // The core's own folder holds the seams, one small file each; see src/ARCHITECTURE.md.
+    // The core's own folder holds the seams, one small file each: src/ARCHITECTURE.md, "The core".
     let exempt = ["src/core"];
     let full = counts.iter().filter(|(folder, count)| {
         **count > FILES_A_FOLDER_MAX && !exempt.contains(&folder.as_str())
@@ -171,6 +171,23 @@ fn rooms_hold_nothing_that_would_break_a_replay() {
         }
     }
     assert_none("these break a replay", &bad);
+}
+
+#[test]
+fn protocols_touch_nothing_outside() {
+    // Bytes come in and go out: what a protocol does must not depend on where it runs, or when.
+    let bans = ["std::net", "std::fs", "std::os", "std::env", "std::process", "std::thread"];
+    let clocks = ["Instant", "SystemTime", "UnixTime::now"];
+    let mut bad = Vec::new();
+    for (name, text) in rust_files("src/wire") {
+        for (number, line) in code(&text).lines().enumerate() {
+            let line = line.split("//").next().unwrap_or("");
+            if bans.iter().chain(&clocks).any(|ban| has_word(line, ban)) {
+                bad.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("the doors do this", &bad);
 }
 
 /// Whether `word` stands in the line, not as a part of a longer word.

@@ -1,7 +1,7 @@
 //! What `steplet run` shows: a table that is drawn again and again on a terminal, plain lines
 //! elsewhere.
 
-use crate::shell::outlet::Outlet;
+use crate::shell::log::outlet::Outlet;
 use crate::shell::{log, terminal};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

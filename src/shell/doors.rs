@@ -5,6 +5,8 @@ mod disk;
 mod helper;
 mod kernel;
 pub mod listen;
+#[cfg(test)]
+mod may_mount;
 mod rpc;
 mod signal;
 mod splice;

@@ -2,9 +2,11 @@
 //!
 //! Upstream: k8s.io/klog/v2 (text header), k8s.io/component-base/logs/json.
 
-use super::outlet::Outlet;
+pub mod outlet;
+
 use env_logger::{Builder, Target};
 use log::{Level, LevelFilter, Record};
+use outlet::Outlet;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

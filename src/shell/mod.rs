@@ -8,7 +8,6 @@ pub mod figures;
 pub mod log;
 mod memory;
 pub mod mounts;
-pub mod outlet;
 pub mod reactor;
 #[cfg(test)]
 pub(crate) mod scratch;

@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cache=${STEPLET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/steplet}
 say() { echo "deps: $*"; }
 
-build=(gcc libc6-dev make musl-tools python3)
+build=(gcc libc6-dev make musl-tools python3 util-linux)
 node=(busybox-static containerd containernetworking-plugins iproute2 iptables runc util-linux)
 guest=(busybox-static cpio xz-utils)
 

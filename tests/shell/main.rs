@@ -5,6 +5,8 @@ mod disk;
 mod helper;
 mod helper_trouble;
 mod listen;
+#[path = "../../src/shell/doors/may_mount.rs"]
+mod may_mount;
 mod process;
 mod rpc;
 #[path = "../../src/shell/scratch.rs"]

@@ -390,45 +390,29 @@ mod tests {
         assert_eq!((fault.kind, fault.message), (FaultKind::NotFound, want));
     }
 
-    /// On the machine's own cgroups, where that is allowed.
+    /// The cgroups themselves are played by a directory: real ones need root, and tests/e2e has them.
     #[test]
-    fn a_real_cgroup_is_made_listed_and_removed_with_what_runs_in_it() {
-        let kernel = Kernel::new();
-        let top = format!("steplet-test-{}", std::process::id());
-        let path = format!("{top}/inner");
-        let value = if kernel.v2 { ("cpu.weight", "42") } else { ("cpu.shares", "42") };
-        let cgroup =
-            Cgroup { path: path.clone(), values: vec![(value.0.into(), value.1.to_owned())] };
-        let made = kernel.apply(&KernelOp::SetCgroups(vec![cgroup]));
-        let needs = "this test needs root and a writable /sys/fs/cgroup";
-        assert_eq!(made, Ok(KernelReply::Done), "{needs}");
-        let Some(tree) = kernel.tree_of("cpu") else { return };
-        let read = fs::read_to_string(tree.root.join(&path).join(value.0)).unwrap();
-        assert_eq!(read.trim(), "42");
+    fn a_cgroup_is_listed_and_removed_with_what_runs_in_it() {
+        let scratch = Scratch::new("cgroups");
+        let kernel = Kernel::of(&[mount(scratch.path().to_str().unwrap(), "cgroup2", "rw")]);
+        let inner = scratch.path().join("top/inner");
+        fs::create_dir_all(&inner).unwrap();
         let mut sleeper = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        for tree in &kernel.trees {
-            write(&tree.root.join(&path).join("cgroup.procs"), &sleeper.id().to_string()).unwrap();
-        }
-        let list = kernel.apply(&KernelOp::ListCgroups { path: top.clone() });
-        assert_eq!(list, Ok(KernelReply::Names(vec!["inner".into()])));
-        let remove = || kernel.apply(&KernelOp::RemoveCgroup { path: top.clone() });
-        let first = remove();
+        let procs = inner.join("cgroup.procs");
+        // 0 is a process that this one cannot see, and the agent itself is never killed.
+        let own = std::process::id();
+        fs::write(&procs, format!("0\n{own}\n{}\n", sleeper.id())).unwrap();
+        let apply = |op| kernel.apply(&op);
+        let list = || apply(KernelOp::ListCgroups { path: "top".into() });
+        let remove = || apply(KernelOp::RemoveCgroup { path: "top".into() });
+        assert_eq!(list(), Ok(KernelReply::Names(vec!["inner".into()])));
+        // The kernel lets go of a dead process a moment after its end.
+        assert_eq!(remove().unwrap_err().kind, FaultKind::Busy);
         assert!(!sleeper.wait().unwrap().success(), "it was not killed");
-        if let Err(fault) = first {
-            assert_eq!(fault.kind, FaultKind::Busy, "{fault:?}");
-            // The kernel lets go of a dead process a moment after its parent has heard of it.
-            let mut last = remove();
-            for _ in 0..100 {
-                if last.is_ok() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                last = remove();
-            }
-            assert_eq!(last, Ok(KernelReply::Done));
-        }
+        fs::remove_file(&procs).unwrap();
+        assert_eq!(remove(), Ok(KernelReply::Done));
+        assert!(!inner.exists());
         assert_eq!(remove(), Ok(KernelReply::Done), "gone already is fine");
-        let list = kernel.apply(&KernelOp::ListCgroups { path: top });
-        assert_eq!(list, Ok(KernelReply::Names(vec![])));
+        assert_eq!(list(), Ok(KernelReply::Names(vec![])));
     }
 }
