@@ -8,6 +8,10 @@ use crate::doors::runtime::Pace;
 use crate::setup::NODE;
 use bytes::Bytes;
 use steplet_core::event::{Listener, RpcError, Signal};
+use steplet_core::time::Span;
+
+/// How long a helper hangs: as long as the pool waits for a job.
+const HANG: Span = Span::from_secs(120);
 
 /// Does what a line says. An error means that the line makes no sense here.
 pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
@@ -15,6 +19,7 @@ pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         ["put" | "remove" | "rename" | "serve" | "manifests", ..] => files(stage, words),
         ["runtime", rest @ ..] => runtime(stage, rest),
         ["disk", rest @ ..] => disk(stage, rest),
+        ["helper", rest @ ..] => helper(stage, rest),
         ["get", port, path] => get(stage, port, path),
         ["exit", ..] | ["take", ..] | ["kill", "sandbox", ..] => trouble(stage, words),
         ["clock", step] => clock(stage, step),
@@ -187,6 +192,16 @@ fn parts(stage: &Stage, who: &str) -> Result<Vec<Vec<u8>>, String> {
         parts.push(format!("{}-{NODE}", target.pod).into_bytes());
     }
     if parts.is_empty() { Err(format!("{who} does not exist now")) } else { Ok(parts) }
+}
+
+fn helper(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
+    let share = match words {
+        ["hangs"] => 100,
+        ["works"] => 0,
+        _ => return Err("want helper hangs or works".into()),
+    };
+    stage.world.helper_hangs = (share, HANG);
+    Ok(())
 }
 
 fn disk(stage: &mut Stage, words: &[&str]) -> Result<(), String> {

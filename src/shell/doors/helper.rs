@@ -1,8 +1,8 @@
 //! The helper pool: a few processes of this very program for work that may hang.
 //!
 //! They are started on need, do one job at a time, and end when nothing is to be done for a while.
-//! A job that does not end in time is given up; its process is left alone until it ends, and holds
-//! up nobody else, unless all of them hang.
+//! A job that does not end in time is given up; its process is left alone until it ends. Jobs on paths
+//! that are not ours, which may hang for ever, never have all of them.
 
 mod fetch;
 mod work;
@@ -26,6 +26,8 @@ use steplet_core::time::{Mono, Span};
 use work::{FRAME_MAX, encode};
 
 const WORKERS_MAX: usize = 8;
+/// Never given to jobs on paths that are not ours: eight pods on one dead file server must not stop all else.
+const WORKERS_KEPT: usize = 2;
 const QUEUE_MAX: usize = 1000;
 /// Longer than the pauses within the start of a pod. A process costs 2 MiB while it lives and 2 ms to start.
 const IDLE_MAX: Span = Span::from_secs(3);
@@ -222,9 +224,13 @@ impl Helpers {
     }
 
     fn is_held_up(&self, task: &Task) -> bool {
-        let Some(subject) = task.job.subject() else { return false };
-        let under_way = self.workers.iter().flatten().filter_map(|w| w.task.as_ref());
-        under_way.filter_map(|task| task.job.subject()).any(|other| other == subject)
+        let under_way = || self.workers.iter().flatten().filter_map(|w| w.task.as_ref());
+        let foreign = under_way().filter(|other| other.job.is_foreign()).count();
+        if task.job.is_foreign() && foreign >= WORKERS_MAX - WORKERS_KEPT {
+            return true;
+        }
+        let subject = task.job.subject();
+        subject.is_some() && under_way().any(|other| other.job.subject() == subject)
     }
 
     fn start(&mut self, at: usize, now: Mono) -> io::Result<()> {

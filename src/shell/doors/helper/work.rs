@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use steplet_core::effect::{ContainerFiles, HelperOp, KernelOp, PodSetup};
+use steplet_core::effect::{ContainerFiles, HelperOp, KernelOp, PodSetup, VolumeKind, VolumeSetup};
 use steplet_core::event::{DiskReply, Fault, FaultKind, HelperReply, Outcome};
 
 /// Bytes of one job or answer: a manifest of 10 MiB can grow fourfold in its canonical form.
@@ -72,6 +72,20 @@ impl Job {
             Job::PrepareContainer(files) => files.subpaths.first().map(|sub| &*sub.volume),
             Job::Kernel(_) => Some("cgroup"),
             Job::Tape(_) => Some("tape"),
+        }
+    }
+
+    /// Whether it touches what is not ours, and may hang: a mount of somebody, a server.
+    pub fn is_foreign(&self) -> bool {
+        match self {
+            Job::SetUpPod(setup) => {
+                let host = |v: &VolumeSetup| matches!(v.kind, VolumeKind::HostPath { .. });
+                setup.volumes.iter().any(host)
+            }
+            Job::PrepareContainer(_) | Job::LoadManifest { .. } | Job::FetchManifest { .. } => true,
+            Job::TearDownPod { .. } | Job::RemoveTree { .. } | Job::Kernel(_) | Job::Tape(_) => {
+                false
+            }
         }
     }
 

@@ -17,17 +17,16 @@
 //! ```
 
 pub mod crashes;
+mod ending;
 mod worker;
 
 use super::admit;
 use super::plan::{self, Marks, Plan, Step};
 use super::requests::field_of;
-use super::status::DEADLINE_MESSAGE;
 use super::view::PodView;
 pub use worker::{Ending, Phase, Reason, Why, Worker};
-use worker::{GRACE_LEAST, deadline_at, finished_otherwise};
+use worker::{deadline_at, finished_otherwise};
 
-use crate::backoff::BackOff;
 use crate::cx::Cx;
 use crate::effect::Effect;
 use crate::facts::Facts;
@@ -48,21 +47,12 @@ use steplet_api::pod::Pod;
 
 /// After an error (backOffPeriod in pkg/kubelet/kubelet.go): 10 s, stretched by up to half.
 const RETRY: Span = Span::from_secs(10);
-/// After an error of the clean-up: what is busy is soon free.
-const RETRY_CLEANING: Span = Span::from_secs(1);
-/// What stays busy (a mount that somebody else uses) is not tried more often, and is told from the third try on.
-const RETRY_CLEANING_MOST: Span = Span::from_secs(60);
-const CLEANING_TOLD_FROM: Span = Span::from_secs(4);
 /// A request to stop that fails sooner has reached nobody.
 const STOP_REACHED: Span = Span::from_secs(2);
 /// Before a step is repeated that changed nothing.
 const PAUSE: Span = Span::from_secs(1);
 /// No pod is looked at more often without a reason.
 const SYNC_LEAST: Span = Span::from_secs(1);
-/// A sandbox is stopped although a container in it would not, this long after its grace.
-const FORCE_AFTER: u64 = 10;
-/// How long pods may take beyond their grace when the program leaves with them.
-const LEAVE_MORE: Span = Span::from_secs(30);
 /// While the network is not ready.
 const RETRY_NETWORK: Span = Span::from_secs(1);
 /// How long after a start calls of an earlier life may go on in the runtime.
@@ -242,15 +232,6 @@ impl Workers {
         }
     }
 
-    /// Something of a pod that had ended runs after all (a call of an earlier life was answered late): end it again.
-    fn recheck_ended(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
-        let alive = cx.facts.pleg.view(uid).is_some_and(PodView::alive);
-        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
-        if alive && let Phase::Cleaning(ending) | Phase::Ended(ending) = &worker.phase {
-            worker.phase = Phase::Terminating(Ending { asked: None, ..ending.clone() });
-        }
-    }
-
     /// Pods of the runtime that no source has are stopped once all sources were read. One that bears the name of a
     /// configured pod is in its way, and goes without waiting for other sources (k/k#112814).
     fn adopt_orphans(&mut self, cx: &mut Cx<'_>) {
@@ -296,19 +277,6 @@ impl Workers {
         facts.workers.workers.insert(uid.clone(), worker);
         facts.workers.orphans += 1;
         self.terminate(cx, uid, Why::Unconfigured);
-    }
-
-    fn terminate(&mut self, cx: &mut Cx<'_>, uid: &PodUid, why: Why) {
-        let facts = &mut *cx.facts;
-        let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
-        let grace_seconds = worker.grace_seconds(facts.pleg.view(uid));
-        worker.phase = Phase::Terminating(Ending { why, grace_seconds, asked: None });
-        worker.pause = None;
-        if worker.busy {
-            cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
-        }
-        cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
-        self.advance(cx, uid);
     }
 
     /// Takes the next step of a pod, unless one is out or the view is not fresh.
@@ -511,40 +479,6 @@ impl Workers {
         self.wake_at(cx, uid, at);
     }
 
-    /// Ends what runs; goes on to the clean-up when nothing does.
-    fn stop(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
-        let facts = &mut *cx.facts;
-        let Some(worker) = facts.workers.workers.get_mut(uid) else { return };
-        // Of an orphan only its containers tell the grace, and they are known by now.
-        let grace_seconds = worker.grace_seconds(facts.pleg.view(uid));
-        let Phase::Terminating(ending) = &mut worker.phase else { return };
-        if ending.asked.is_none() {
-            ending.grace_seconds = grace_seconds;
-        }
-        let view = facts.pleg.view(uid).filter(|view| view.alive());
-        let Some(view) = view else {
-            let next = Phase::Cleaning(ending.clone());
-            self.set_phase(cx, uid, next);
-            return self.advance(cx, uid);
-        };
-        let passed = ending.asked.map_or(0, |asked| cx.now.mono.since(asked).secs());
-        let left = ending.grace_seconds.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX));
-        let mut step = plan::stop_all(&worker.pod, view, left.max(GRACE_LEAST));
-        let forced = ending.grace_seconds.unsigned_abs() + FORCE_AFTER;
-        if passed > forced
-            && let Step::Stop { sandboxes, .. } = &mut step
-        {
-            *sandboxes = view.sandboxes.iter().filter(|s| s.ready).map(|s| s.id.clone()).collect();
-        }
-        self.step(cx, uid, step);
-        if let Some(worker) = cx.facts.workers.workers.get_mut(uid)
-            && worker.busy
-            && let Phase::Terminating(ending) = &mut worker.phase
-        {
-            ending.asked.get_or_insert(cx.now.mono);
-        }
-    }
-
     fn step(&mut self, cx: &mut Cx<'_>, uid: &PodUid, step: Step) {
         let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
         assert!(!worker.busy, "workers: two steps of {uid} at once");
@@ -642,58 +576,6 @@ impl Workers {
         self.wake_at(cx, uid, at);
     }
 
-    fn clean_up_failed(&mut self, cx: &mut Cx<'_>, uid: &PodUid, error: &StepError) {
-        let now = cx.now.mono;
-        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
-        let back_off = match &mut worker.clean_up {
-            Some(back_off) => {
-                back_off.again(now, RETRY_CLEANING, RETRY_CLEANING_MOST);
-                back_off
-            }
-            None => worker.clean_up.insert(BackOff::first(now, RETRY_CLEANING)),
-        };
-        let at = now + back_off.period();
-        let told = back_off.period() >= CLEANING_TOLD_FROM && worker.clean_up_said != error.message;
-        worker.pause = Some(at);
-        if told {
-            worker.clean_up_said = error.message.clone();
-            self.said(cx, uid, true, error.reason, error.message.clone());
-        }
-        self.wake_at(cx, uid, at);
-    }
-
-    fn cleaned(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
-        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
-        let Phase::Cleaning(ending) = &worker.phase else { return };
-        let ending = ending.clone();
-        worker.setup = None;
-        if let Some(pod) = worker.again.take() {
-            self.begin_anew(cx, uid, pod);
-            // It may come back under another name.
-            self.wake_namesakes(cx, uid);
-            cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
-            return self.advance(cx, uid);
-        }
-        let gone = ending.why == Why::Unconfigured;
-        self.set_phase(cx, uid, Phase::Ended(ending));
-        if gone {
-            self.forget(cx, uid);
-        } else {
-            self.wake_namesakes(cx, uid);
-        }
-    }
-
-    fn forget(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
-        self.wake_namesakes(cx, uid);
-        self.timers.retain(|(_, other)| other != uid);
-        cx.facts.workers.workers.remove(uid);
-        if cx.facts.pleg.view(uid).is_some() {
-            self.remains.insert(uid.clone());
-        }
-        cx.say(Note::Pod(PodNote::Forgotten { uid: uid.clone() }));
-        self.leave_if_done(cx);
-    }
-
     /// Those that waited for this pod's name may start.
     fn wake_namesakes(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let waiting = cx.facts.workers.workers.iter();
@@ -701,37 +583,6 @@ impl Workers {
         let waiting: Vec<PodUid> = waiting.map(|(other, _)| other.clone()).collect();
         for other in waiting {
             self.wake_at(cx, &other, cx.now.mono + Span::from_millis(1));
-        }
-    }
-
-    fn exceed_deadline(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
-        self.said(cx, uid, false, "DeadlineExceeded", DEADLINE_MESSAGE.into());
-        self.terminate(cx, uid, Why::DeadlineExceeded);
-    }
-
-    pub(crate) fn on_shutdown(&mut self, cx: &mut Cx<'_>) {
-        let stop = cx.facts.settings().stop_pods_on_exit;
-        // What the runtime has is not known if it never answered; nothing was started.
-        if self.leaving || !stop || cx.facts.pleg.relists() == 0 {
-            cx.emit(Effect::Exit(0));
-            return;
-        }
-        self.leaving = true;
-        let views = cx.facts.pleg.views();
-        let graces =
-            cx.facts.workers.workers.iter().map(|(uid, w)| w.grace_seconds(views.get(uid)));
-        let longest = graces.max().unwrap_or(0).unsigned_abs();
-        self.leave_by = Some(cx.now.mono + Span::from_secs(longest) + LEAVE_MORE);
-        let uids: Vec<PodUid> = cx.facts.workers.workers.keys().cloned().collect();
-        for uid in uids {
-            self.on_unconfigured(cx, &uid);
-        }
-        self.leave_if_done(cx);
-    }
-
-    fn leave_if_done(&mut self, cx: &mut Cx<'_>) {
-        if self.leaving && cx.facts.workers.workers.is_empty() && self.remains.is_empty() {
-            cx.emit(Effect::Exit(0));
         }
     }
 
