@@ -20,7 +20,7 @@ mod chosen {
     static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
     /// What is planted, by number from 1.
-    pub const NAMES: [&str; 10] = [
+    pub const NAMES: [&str; 11] = [
         "the exit of a container is lost",
         "the attempt of a restarted container is not raised",
         "the grace period is doubled",
@@ -31,6 +31,7 @@ mod chosen {
         "leftover cgroups are never removed",
         "sandboxes are stopped while containers still have their grace",
         "a snapshot forgets the timers of the workers",
+        "a pod that ends gets no grace",
     ];
 
     /// Plants fault `number` (0: none) for the rest of this process.

@@ -12,6 +12,7 @@ use crate::managers::pods::plan::{self, Step};
 use crate::managers::pods::status::DEADLINE_MESSAGE;
 use crate::managers::pods::view::PodView;
 use crate::note::{Note, PodNote, StepError, StepNote};
+use crate::planted::planted;
 use crate::time::Span;
 use alloc::vec::Vec;
 
@@ -66,6 +67,7 @@ impl Workers {
         };
         let passed = ending.asked.map_or(0, |asked| cx.now.mono.since(asked).secs());
         let left = ending.grace_seconds.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX));
+        let left = if planted(11) { 0 } else { left };
         let mut step = plan::stop_all(&worker.pod, view, left.max(GRACE_LEAST));
         let forced = ending.grace_seconds.unsigned_abs() + FORCE_AFTER;
         if passed > forced
