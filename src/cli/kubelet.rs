@@ -107,9 +107,9 @@ fn lock_file(path: &str) -> Result<Option<boot::Lock>, String> {
     lock.map(Some).map_err(|error| format!("--lock-file {path}: {error}"))
 }
 
-/// All of them, an item each.
+/// All of them, a line each.
 fn all(problems: &[Problem]) -> String {
-    flags::told(problems).join("\n")
+    flags::told(problems).join("\nsteplet: ")
 }
 
 /// One message, so that it is read once and as a whole.

@@ -3,7 +3,10 @@
 mod columns;
 pub mod flags;
 mod kubelet;
+mod manifests;
+mod news;
 mod node;
+mod output;
 mod replay;
 mod run;
 mod sim;
@@ -26,7 +29,7 @@ Steplet is a Kubernetes node agent on one thread, whose runs can be replayed.
   steplet kubelet FLAG... be this machine's node agent, with the kubelet's flags and configuration
   steplet replay TAPE     have a recorded run again, and compare every step
   steplet tape show TAPE  look into a recorded run; also: tape stat, tape edit
-  steplet sim --seed N    have a simulated node in trouble, and see whether the agent keeps its promises
+  steplet sim --seed N    have a simulated node in trouble, and see whether the agent does well
   steplet version         say what this is
   steplet help COMMAND    more about a command
 

@@ -1,5 +1,6 @@
 //! `steplet replay TAPE`: the recorded run once more, every step held against the tape.
 
+use super::columns::message;
 use crate::cli::say;
 use crate::shell::tape::difference::report;
 use crate::shell::tape::json::hex;
@@ -8,7 +9,7 @@ use crate::shell::tape::replay::{Replay, Replayed};
 use lexopt::{Arg, Parser};
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use steplet_core::time::Span;
 
@@ -17,8 +18,12 @@ Feeds the recorded events to the core once more and compares what it does, step 
 
     steplet replay TAPE
 
-TAPE is a segment, or a directory of them. The exit status is 0 when every step is equal, 3 when one differs,
-and 4 when the tape, or a part of it, cannot be read.
+TAPE is a segment, or a directory of them: /var/lib/steplet/tapes for `steplet run`, and
+/var/lib/kubelet/tapes for the kubelet, unless they were told otherwise.
+
+The exit status is 0 when every step is equal, 2 when the command line is wrong, 3 when a step
+differs, and 4 when the tape, or a part of it, cannot be read. A last frame that is torn, as a kill
+or a power cut leaves it, is told and counts as the end.
 
   --any-build      also replay what another build recorded, and compare the effects only
 ";
@@ -40,18 +45,30 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
             return EQUAL;
         }
         Err(error) => {
-            eprintln!("steplet replay: {error}; see `steplet help replay`");
+            let why = format!("{error}; see `steplet help replay`");
+            eprint!("{}", message("steplet replay", &why));
             return WRONG_USAGE;
         }
     };
     let tape = match Tape::open(&path) {
         Ok(tape) => tape,
         Err(error) => {
-            eprintln!("steplet replay: {}: {error}", path.display());
+            let why = format!("{}: {error}{}", path.display(), elsewhere(&TAPES.map(Path::new)));
+            eprint!("{}", message("steplet replay", &why));
             return UNREADABLE;
         }
     };
     replay(&tape, any_build)
+}
+
+/// Where the commands that run a node record it.
+const TAPES: [&str; 2] = ["/var/lib/steplet/tapes", "/var/lib/kubelet/tapes"];
+
+/// The usual places that there are, for whoever named another one.
+fn elsewhere(usual: &[&Path]) -> String {
+    let there = usual.iter().filter(|dir| Tape::open(dir).is_ok_and(|tape| !tape.files.is_empty()));
+    let there: Vec<String> = there.map(|dir| dir.display().to_string()).collect();
+    if there.is_empty() { String::new() } else { format!("; there is {}", there.join(" and ")) }
 }
 
 fn parse(args: impl Iterator<Item = OsString>) -> Result<Option<(PathBuf, bool)>, lexopt::Error> {

@@ -1,22 +1,17 @@
 //! `steplet run FILE...`: pods on this machine, in the foreground, until Ctrl-C.
 
-use super::Failure;
-use super::flags;
+use super::columns::WIDTH;
+use super::manifests::Manifests;
 use super::node::{self, Node};
-use super::simulate;
-use super::table::Table;
-use crate::cli::say;
+use super::table::{Manner, Table};
+use super::{Failure, columns, flags, say, simulate};
 use crate::shell::doors::listen::Listeners;
-use crate::shell::doors::make_dirs;
 use crate::shell::vault::Vault;
-use crate::shell::{boot, log, terminal};
+use crate::shell::{boot, log};
 use lexopt::prelude::*;
 use mio::net::UnixStream;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use steplet_core::settings::Settings;
@@ -28,17 +23,23 @@ Runs pods on this machine, in the foreground. No cluster is needed, only contain
     steplet run FILE...
 
 Each FILE is a Pod manifest in YAML or JSON, or a directory of them. They are watched: edit one, and
-its pod follows. Ctrl-C stops the pods and removes what they left.
+its pod follows. Ctrl-C stops the pods and removes what they left. What a container prints is in
+ROOT/logs/NAMESPACE_POD_UID/CONTAINER/ATTEMPT.log as long as its pod is there.
 
+  --logs           print plain lines instead of the table, and what the containers print among them
   --for TIME       end by itself after this time: 20s, 5m, 1h30m
   --root-dir DIR   where the node keeps its state (default /var/lib/steplet)
   --container-runtime-endpoint SOCKET
                    the runtime's socket (default: containerd's or CRI-O's, whichever answers)
-  --simulate       on a simulated node: no runtime is needed, and nothing really runs
-  --v N            how much to log, 0 to 5 (default: warnings only)
+  --simulate       on a simulated node: no runtime is needed, and nothing really runs; every image
+                   exists there, and no path of the host. It leaves no tape, and edits are not seen
+  --v N            how much to log: 0 little, 4 much, 10 all (default: warnings only)
   --tape-dir DIR, --tape-max BYTES
                    where the run is recorded, and how much of it is kept
-                   (default ROOT/tapes, 64Mi); look at it with `steplet replay DIR`
+                   (default ROOT/tapes, 64Mi; 0: no tape); `steplet replay DIR` has it again
+
+ROOT is the directory of --root-dir. The exit status is 0 when the pods were run and stopped, 2 when
+the command line is wrong, and 1 after any other trouble.
 
 Try it:  steplet run fixtures/manifests/hello.yaml
 ";
@@ -50,12 +51,14 @@ const SOCKETS: [&str; 4] = [
     "/var/run/crio/crio.sock",
     "/run/k3s/containerd/containerd.sock",
 ];
-const NO_RUNTIME: &str = "\
-no container runtime answers. Looked at:
-    /run/containerd/containerd.sock, /run/crio/crio.sock, /run/k3s/containerd/containerd.sock
+const HOW_TO_GET_ONE: &str = "\
 On Debian or Ubuntu:  apt-get install containerd runc containernetworking-plugins
                       systemctl start containerd
 Or name its socket:   --container-runtime-endpoint unix:///path/of/the/socket";
+
+fn no_runtime(looked_at: &str) -> String {
+    format!("no container runtime answers. Looked at:\n    {looked_at}\n{HOW_TO_GET_ONE}")
+}
 
 #[derive(Debug, Default, PartialEq)]
 struct Options {
@@ -67,6 +70,7 @@ struct Options {
     tape_dir: Option<PathBuf>,
     tape_max: Option<u64>,
     simulate: bool,
+    logs: bool,
     help: bool,
 }
 
@@ -88,45 +92,62 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, Failure> {
     if options.simulate {
         return simulated(&options);
     }
+    let manifests = Manifests::find(&options.files)?;
     refuse_beside_a_kubelet()?;
     let runtime = find_runtime(options.endpoint.as_deref())?;
     let root = options.root_dir.unwrap_or_else(|| "/var/lib/steplet".into());
     let held = node::hold(&root, &runtime)?;
-    let manifests = root.join("run-manifests");
-    link_manifests(&options.files, &manifests)?;
-    let tape_dir = options.tape_dir.unwrap_or_else(|| root.join("tapes"));
+    let links = root.join("run-manifests");
+    manifests.link(&links)?;
     let tape_max = options.tape_max.unwrap_or(64 << 20);
+    let tape_dir = options.tape_dir.unwrap_or_else(|| root.join("tapes"));
+    let tape = (tape_max > 0).then_some((tape_dir, tape_max));
+    let end = tape.as_ref().map(|(dir, _)| tape_line(dir));
     boot::raise_limits(1_000_000, -999);
-    let mut table = Table::new();
-    if terminal::size().is_some() {
+    let hint = no_runtime(&runtime.display().to_string());
+    let mut table = Table::new(Manner {
+        names: manifests.names(&links),
+        hint,
+        output: options.logs,
+        ..Manner::default()
+    });
+    if table.is_drawn() {
         log::hold();
     }
     let node = Node {
         held,
-        settings: settings(&root, &manifests)?,
+        settings: settings(&root, &links)?,
         images: runtime.clone(),
         runtime,
         node_ip: String::new(),
         listeners: Listeners::default(),
-        tape: (tape_max > 0).then_some((tape_dir, tape_max)),
+        tape,
         vault: Vault::default(),
         watcher: Some(Box::new(move |core, now| table.show(core, now))),
         stop_after: options.stop_after,
     };
     let status = node.run();
     eprint!("{}", log::take_held());
+    end.into_iter().for_each(say);
     Ok(status?)
+}
+
+/// Where the run can be found again, and how.
+fn tape_line(dir: &Path) -> String {
+    let dir = dir.display();
+    format!("tape: {dir} (steplet replay {dir})\n")
 }
 
 fn simulated(options: &Options) -> Result<i32, Failure> {
     let Options { root_dir, endpoint, tape_dir, tape_max, .. } = options;
     let real = root_dir.is_some() || endpoint.is_some() || tape_dir.is_some() || tape_max.is_some();
-    if real {
-        let why = "a simulated node has no runtime, no directory and no tape: with --simulate \
-                   leave out --container-runtime-endpoint, --root-dir, --tape-dir and --tape-max";
+    if real || options.logs {
+        let why = "a simulated node has no runtime, no directory, no tape and no output: with \
+                   --simulate leave out --container-runtime-endpoint, --root-dir, --tape-dir, \
+                   --tape-max and --logs";
         return Err(Failure::Usage(why.into()));
     }
-    Ok(simulate::run(&manifests(&options.files)?, options.stop_after)?)
+    Ok(simulate::run(&Manifests::find(&options.files)?, options.stop_after)?)
 }
 
 fn parse(args: impl Iterator<Item = OsString>) -> Result<Options, lexopt::Error> {
@@ -142,14 +163,15 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Options, lexopt::Error>
             Long("container-runtime-endpoint") => {
                 options.endpoint = Some(parser.value()?.string()?);
             }
+            Long("logs") => options.logs = true,
             Long("simulate") => options.simulate = true,
             Short('v') | Long("v") => options.verbosity = Some(parser.value()?.parse()?),
-            Long("tape-dir") => options.tape_dir = Some(parser.value()?.into()),
+            Long("tape-dir") => options.tape_dir = Some(absolute(parser.value()?.into())),
             Long("tape-max") => {
                 let read = |text: &str| flags::tape_max(bytes(text)?);
                 options.tape_max = Some(parser.value()?.parse_with(read)?);
             }
-            Value(file) => options.files.push(absolute(file.into())),
+            Value(file) => options.files.push(file.into()),
             other => return Err(other.unexpected()),
         }
     }
@@ -216,93 +238,15 @@ fn find_runtime(endpoint: Option<&str>) -> Result<PathBuf, String> {
         return boot::socket_path(endpoint);
     }
     // Without waiting: a hung runtime's queue of connections may be full.
-    SOCKETS
-        .iter()
-        .find(|path| UnixStream::connect(path).is_ok())
-        .map(PathBuf::from)
-        .ok_or_else(|| NO_RUNTIME.to_owned())
-}
-
-/// Fills the node's own manifest directory with links, so that a change of a file is seen.
-fn link_manifests(files: &[PathBuf], dir: &Path) -> Result<(), String> {
-    let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    make_dirs(dir, 0o750).map_err(|fault| fault.message)?;
-    unlink_all(dir)?;
-    for (name, file) in manifests(files)? {
-        let link = dir.join(name);
-        symlink(file, &link).map_err(|error| at(&link, error))?;
-    }
-    Ok(())
-}
-
-/// The manifests that the files and directories stand for, each with a name of its own.
-fn manifests(files: &[PathBuf]) -> Result<BTreeMap<OsString, PathBuf>, String> {
-    let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    let mut all = Vec::new();
-    for file in files {
-        if fs::metadata(file).map_err(|error| at(file, error))?.is_dir() {
-            for entry in fs::read_dir(file).map_err(|error| at(file, error))? {
-                all.push(entry.map_err(|error| at(file, error))?.path());
+    SOCKETS.iter().find(|path| UnixStream::connect(path).is_ok()).map(PathBuf::from).ok_or_else(
+        || {
+            let mut looked_at = SOCKETS.join(", ");
+            if looked_at.len() > WIDTH - 4 {
+                looked_at = columns::wrap(looked_at.split(' '), WIDTH - 4).join("\n    ");
             }
-        } else {
-            all.push(file.clone());
-        }
-    }
-    all.retain(|path| path.is_file() && !is_hidden(path));
-    all.sort();
-    let mut named = BTreeMap::new();
-    for (index, file) in all.into_iter().enumerate() {
-        if several_documents(&file) {
-            return Err(format!(
-                "{} holds several documents, and only the first would count: give each Pod a file",
-                file.display()
-            ));
-        }
-        let mut name = file.file_name().unwrap_or_default().to_owned();
-        if named.contains_key(&name) {
-            // Two directories can hold files of one name.
-            name = format!("{index}-{}", name.display()).into();
-        }
-        named.insert(name, file);
-    }
-    if named.is_empty() { Err("there is no manifest among the files".into()) } else { Ok(named) }
-}
-
-/// Takes away the links of an earlier run. Whatever else lies there is somebody's work, and stays.
-fn unlink_all(dir: &Path) -> Result<(), String> {
-    let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    let mut links = Vec::new();
-    for entry in fs::read_dir(dir).map_err(|error| at(dir, error))? {
-        let path = entry.map_err(|error| at(dir, error))?.path();
-        if !path.is_symlink() {
-            return Err(format!(
-                "{} is no link of an earlier run: move it away, or name another --root-dir",
-                path.display()
-            ));
-        }
-        links.push(path);
-    }
-    links.iter().try_for_each(|path| fs::remove_file(path).map_err(|error| at(path, error)))
-}
-
-/// Whether something other than comments comes after a line `---` that has something before it.
-fn several_documents(file: &Path) -> bool {
-    let Ok(text) = fs::read_to_string(file) else { return false };
-    let mut documents = 0;
-    let mut fresh = true;
-    for line in text.lines() {
-        if line == "---" || line.starts_with("--- ") {
-            fresh = true;
-        } else if fresh && !line.trim().is_empty() && !line.starts_with(['#', '%']) {
-            documents += 1;
-            fresh = false;
-        }
-    }
-    documents > 1
-}
-
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+            no_runtime(&looked_at)
+        },
+    )
 }
 
 fn settings(root: &Path, manifests: &Path) -> Result<Settings, String> {
@@ -328,7 +272,6 @@ fn settings(root: &Path, manifests: &Path) -> Result<Settings, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::scratch::Scratch;
 
     #[test]
     fn times_and_sizes() {
@@ -350,38 +293,6 @@ mod tests {
         check("Mi", None);
         check("-1", None);
         check("99999999999Gi", None);
-    }
-
-    #[test]
-    fn only_links_are_taken_away() {
-        let scratch = Scratch::new("run-links");
-        let dir = scratch.path().join("run-manifests");
-        let (a, b) = (scratch.path().join("a.yaml"), scratch.path().join("b.yaml"));
-        fs::write(&a, "kind: Pod\n").unwrap();
-        fs::write(&b, "kind: Pod\n").unwrap();
-        link_manifests(std::slice::from_ref(&a), &dir).unwrap();
-        link_manifests(std::slice::from_ref(&b), &dir).unwrap();
-        assert!(!dir.join("a.yaml").is_symlink() && a.is_file());
-        assert_eq!(fs::read_link(dir.join("b.yaml")).unwrap(), b);
-        fs::write(dir.join("real.yaml"), "kind: Pod\n").unwrap();
-        let refused = link_manifests(&[a], &dir).unwrap_err();
-        assert!(refused.contains("real.yaml"), "{refused}");
-        assert!(dir.join("real.yaml").is_file() && dir.join("b.yaml").is_symlink());
-    }
-
-    #[test]
-    fn documents_are_counted() {
-        let path = std::env::temp_dir().join(format!("steplet-documents-{}", std::process::id()));
-        let check = |text: &str, want| {
-            fs::write(&path, text).unwrap();
-            assert_eq!(several_documents(&path), want, "{text:?}");
-        };
-        check("kind: Pod\n", false);
-        check("# a comment\n---\nkind: Pod\n---\n# nothing more\n", false);
-        check("kind: Pod\n---\nkind: Pod\n", true);
-        check("--- # first\na: 1\n--- # second\nb: 2\n", true);
-        check("text: |\n  ---\n  more\n", false);
-        fs::remove_file(&path).unwrap();
     }
 
     #[test]

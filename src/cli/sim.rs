@@ -10,18 +10,20 @@ use steplet_sim::swarm::{Plan, Verdict, run};
 use steplet_sim::transcript::Transcript;
 
 pub const HELP: &str = "\
-Runs a node in a simulated world: its runtime, disk and clocks misbehave, and judges watch the agent.
+Runs a node in a simulated world: its runtime, disk and clocks misbehave, and judges watch the
+agent.
 
     steplet sim --seed N
 
-A seed gives the same run each time. The last line says how many steps it took, their chained hash, and how many
-promises were broken; the exit status is 1 when one was.
+A seed gives the same run each time, so there is no tape. The last line says how many steps it took,
+their chained hash, and how many promises were broken; the exit status is 1 when one was, and 2 when
+the command line is wrong.
 
   --seed N         which run (default 0)
   --hours H        how long, in simulated hours (default 1)
   --pods P         how many pods (default 10)
   --faults WHICH   all, or none (default all)
-  --transcript     print what happens: what people do, what the agent asks for, what becomes of it
+  --transcript     print what happens: what people do, what the agent asks for, what comes of it
 ";
 
 const BROKEN: i32 = 1;

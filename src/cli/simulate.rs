@@ -1,14 +1,14 @@
 //! `steplet run --simulate`: the core and its pods in a simulated world, at the pace of the clock.
 
-use super::table::Table;
+use super::manifests::Manifests;
+use super::table::{Manner, Table};
 use crate::shell::yaml::{self, Limits};
-use crate::shell::{boot, log, terminal};
+use crate::shell::{boot, log};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use steplet_core::event;
 use steplet_core::time::{Span, Wall};
@@ -20,18 +20,22 @@ const PACE: Duration = Duration::from_millis(50);
 
 /// Runs the manifests until Ctrl-C or for a while. Returns the exit status. Errors: a sentence for
 /// people.
-pub fn run(
-    manifests: &BTreeMap<OsString, PathBuf>,
-    stop_after: Option<Duration>,
-) -> Result<i32, String> {
+pub fn run(manifests: &Manifests, stop_after: Option<Duration>) -> Result<i32, String> {
     let seed = boot::seed().map_err(|error| format!("no random seed: {error}"))?;
-    let mut world = world(manifests, seed, wall())?;
+    let mut setup = Setup::new(seed);
+    let names = manifests.names(Path::new(&setup.settings.static_pod_path));
+    setup.settings.stop_pods_on_exit = true;
+    setup.wall = wall();
+    let (mut world, refused) = world(manifests, setup);
     let signals = signals().map_err(|errno| format!("signals cannot be read: {errno}"))?;
-    eprintln!("steplet: this node is simulated: no container really runs");
-    if terminal::size().is_some() {
+    eprintln!(
+        "steplet: this node is simulated: no container really runs, every image exists, and no \
+         path of\n    the host does"
+    );
+    let mut table = Table::new(Manner { names, refused, simulated: true, ..Manner::default() });
+    if table.is_drawn() {
         log::hold();
     }
-    let mut table = Table::new();
     let began = Instant::now();
     let mut passed = Duration::ZERO;
     let mut stopping = false;
@@ -55,16 +59,18 @@ pub fn run(
     Ok(0)
 }
 
-/// A healthy node whose agent is still to be started.
-fn world(manifests: &BTreeMap<OsString, PathBuf>, seed: u64, wall: Wall) -> Result<World, String> {
-    let mut setup = Setup::new(seed);
-    setup.settings.stop_pods_on_exit = true;
-    setup.wall = wall;
+/// A healthy node whose agent is still to be started, and the files that cannot be read, each with the
+/// reason: as on a real node, they keep no other pod from running.
+fn world(manifests: &Manifests, setup: Setup) -> (World, BTreeMap<String, String>) {
     let mut world = World::new(setup);
-    for (name, file) in manifests {
-        world.put_manifest(&name.to_string_lossy(), json(file)?);
+    let mut refused = BTreeMap::new();
+    for (name, file) in manifests.iter() {
+        match json(file) {
+            Ok(json) => world.put_manifest(&name.to_string_lossy(), json),
+            Err(why) => drop(refused.insert(file.display().to_string(), why)),
+        }
     }
-    Ok(world)
+    (world, refused)
 }
 
 /// The simulated disk holds JSON only.
@@ -72,7 +78,9 @@ fn json(file: &Path) -> Result<Vec<u8>, String> {
     let shown = file.display();
     let text = fs::read(file).map_err(|error| format!("{shown}: {error}"))?;
     let document = yaml::to_json(&text, Limits::FILE);
-    document.map(|document| document.json).map_err(|e| format!("{shown}:{}: {}", e.line, e.what))
+    document
+        .map(|document| document.json)
+        .map_err(|e| format!("{shown}: line {}: {}", e.line, e.what))
 }
 
 /// SIGINT, SIGTERM and SIGHUP, to be read from now on.

@@ -1,6 +1,10 @@
 //! What `steplet run` shows: a table that is drawn again and again on a terminal, plain lines
 //! elsewhere.
 
+use super::columns::folded;
+use super::manifests::Names;
+use super::news::{self, clock};
+use super::output::Output;
 use crate::shell::log::outlet::Outlet;
 use crate::shell::{log, terminal};
 use std::collections::BTreeMap;
@@ -20,6 +24,8 @@ const REDRAW: Span = Span::from_millis(100);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The latest events shown below the table.
 const EVENTS_SHOWN: usize = 6;
+/// How long a runtime may be silent at first before it is said how to get one.
+const PATIENCE: Span = Span::from_secs(5);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
@@ -40,6 +46,24 @@ pub struct Table {
     /// Without a terminal: what was said about each pod, about the runtime, and about pulls.
     said: BTreeMap<String, String>,
     events: u64,
+    manner: Manner,
+    began: Option<Mono>,
+    output: Output,
+}
+
+/// What a run has to show beside the core.
+#[derive(Default)]
+pub struct Manner {
+    /// The user's names of the manifests.
+    pub names: Names,
+    /// Manifests that the core does not see, each with the reason.
+    pub refused: BTreeMap<String, String>,
+    /// What helps when no runtime answers.
+    pub hint: String,
+    /// What the containers print is shown too, and plain lines in place of a table.
+    pub output: bool,
+    /// The node is a simulated one.
+    pub simulated: bool,
 }
 
 impl Drop for Table {
@@ -49,9 +73,15 @@ impl Drop for Table {
 }
 
 impl Table {
-    pub fn new() -> Table {
+    pub fn new(manner: Manner) -> Table {
         let out = Outlet::new(std::io::stdout());
-        Table { out, drawn: 0, at: Mono(0), said: BTreeMap::new(), events: 0 }
+        let (said, output) = (BTreeMap::new(), Output::default());
+        Table { out, drawn: 0, at: Mono(0), said, events: 0, manner, began: None, output }
+    }
+
+    /// Whether there is a table, and not plain lines.
+    pub fn is_drawn(&self) -> bool {
+        !self.manner.output && terminal::size().is_some()
     }
 
     /// Shows the core as it is.
@@ -60,7 +90,8 @@ impl Table {
         if !self.out.flush() {
             return;
         }
-        let text = match terminal::size() {
+        self.began.get_or_insert(now.mono);
+        let text = match terminal::size().filter(|_| !self.manner.output) {
             Some(_) if now.mono.since(self.at) < REDRAW => return,
             Some((columns, rows)) => self.draw(core.facts(), now, columns, rows),
             None => self.tell(core.facts(), now),
@@ -71,19 +102,20 @@ impl Table {
 
     fn draw(&mut self, facts: &Facts, now: Now, columns: usize, rows: usize) -> String {
         let mut lines = vec![runtime_line(facts, now)];
+        lines.extend(self.hint(facts, now).unwrap_or_default().lines().map(str::to_owned));
         lines.extend(format_rows(&pods(facts, now)));
+        for (file, why) in self.refused(facts) {
+            lines.extend(folded(&refusal(&file, &why), columns));
+        }
         for (image, since) in facts.pulls.running() {
             lines.push(format!("pulling {image}, {}", age(now.mono.since(*since).secs())));
         }
-        let ring = facts.events.ring();
-        let mut latest: Vec<&Told> =
-            ring.iter().rev().filter(|t| counts(t)).take(EVENTS_SHOWN).collect();
-        latest.reverse();
-        for told in latest {
-            lines.push(format!("{} {}", clock(told.last), event(facts, told)));
-        }
-        // What lies above the screen cannot be drawn over.
-        lines.truncate(rows.saturating_sub(1));
+        // What lies above the screen cannot be drawn over: the oldest events make room.
+        let room = rows.saturating_sub(1);
+        let events = self.events(facts, columns);
+        let most = room.saturating_sub(lines.len());
+        lines.extend_from_slice(&events[events.len().saturating_sub(most)..]);
+        lines.truncate(room);
         let mut text = String::new();
         if self.drawn > 0 {
             let _ = write!(text, "\x1b[{}A", self.drawn);
@@ -96,6 +128,48 @@ impl Table {
             text.push('\n');
         }
         text
+    }
+
+    /// The latest events, oldest first: warnings whole, the others in a line each.
+    fn events(&self, facts: &Facts, columns: usize) -> Vec<String> {
+        let mut all: Vec<&Told> = facts.events.ring().iter().filter(|t| news::counts(t)).collect();
+        all.sort_by_key(|told| told.last);
+        let warning = all.iter().rposition(|told| told.warning);
+        let first = all.len().saturating_sub(EVENTS_SHOWN);
+        let shown = warning.filter(|at| *at < first).into_iter().chain(first..all.len());
+        let mut lines = Vec::new();
+        for at in shown {
+            let line = self.event(all[at], all[at].last);
+            let cut = if all[at].warning { folded(&line, columns) } else { vec![line] };
+            lines.extend(cut);
+        }
+        lines
+    }
+
+    fn event(&self, told: &Told, at: Wall) -> String {
+        let mut words = self.manner.names.told(&news::words(told));
+        if self.manner.simulated && words.contains("hostPath") {
+            words.push_str(" (on the simulated node, which has no files of this machine)");
+        }
+        // One line, whatever a message holds.
+        let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        format!("{} {words}", clock(at))
+    }
+
+    /// Manifests that cannot be used now, by the user's names, each with the reason.
+    fn refused(&self, facts: &Facts) -> BTreeMap<String, String> {
+        let names = &self.manner.names;
+        let problems = facts.sources.problems().iter();
+        let problems = problems.map(|(file, why)| (names.file(file), names.told(why)));
+        let unseen = self.manner.refused.iter().map(|(file, why)| (file.clone(), why.clone()));
+        problems.chain(unseen).collect()
+    }
+
+    /// What helps, when the runtime never answered.
+    fn hint(&self, facts: &Facts, now: Now) -> Option<&str> {
+        let waited = self.began.is_some_and(|began| now.mono.since(began) >= PATIENCE);
+        let silent = facts.runtime_status.name().is_empty() && waited;
+        (silent && !self.manner.hint.is_empty()).then_some(self.manner.hint.as_str())
     }
 
     /// What differs from what was told before, a line each.
@@ -113,13 +187,19 @@ impl Table {
         for image in facts.pulls.running().keys() {
             current.insert(format!("pull {image}"), format!("pulling {image}"));
         }
-        let mut text = String::new();
+        for (file, why) in self.refused(facts) {
+            current.insert(format!("refused {file}"), refusal(&file, &why));
+        }
+        if let Some(hint) = self.hint(facts, now) {
+            current.insert("hint".to_owned(), hint.to_owned());
+        }
+        let mut text = if self.manner.output { self.output.look(facts) } else { String::new() };
         let fresh = facts.events.total().saturating_sub(self.events);
         self.events = facts.events.total();
         let ring = facts.events.ring();
         let fresh = usize::try_from(fresh).unwrap_or(usize::MAX).min(ring.len());
-        for told in ring.iter().skip(ring.len() - fresh).filter(|t| t.warning && counts(t)) {
-            let _ = writeln!(text, "{} {}", clock(now.wall), event(facts, told));
+        for told in ring.iter().skip(ring.len() - fresh).filter(|t| t.warning && news::counts(t)) {
+            let _ = writeln!(text, "{}", self.event(told, now.wall));
         }
         for (about, line) in &current {
             if self.said.get(about) != Some(line) {
@@ -136,15 +216,11 @@ impl Table {
     }
 }
 
-fn event(facts: &Facts, told: &Told) -> String {
-    let pod = told.uid.as_ref().and_then(|uid| facts.workers.worker(uid)).map(|w| w.pod());
-    let pod = pod.map(|pod| format!("{}/{} ", pod.metadata.namespace, pod.metadata.name));
-    format!("{}{}: {}", pod.unwrap_or_default(), told.reason, told.message)
-}
-
-/// Without a cluster, no pod can have the cluster's DNS, and nobody misses it.
-fn counts(told: &Told) -> bool {
-    told.reason != "MissingClusterDNS"
+fn refusal(file: &str, why: &str) -> String {
+    // Most reasons begin with the file.
+    let why = why.strip_prefix(file).map_or(why, |rest| rest.trim_start_matches([':', ' ']));
+    let why: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("refused {file}: {why}")
 }
 
 fn runtime_line(facts: &Facts, now: Now) -> String {
@@ -254,12 +330,6 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// Time of day, in UTC.
-fn clock(wall: Wall) -> String {
-    let second = wall.0.div_euclid(1_000_000_000).rem_euclid(86_400);
-    format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,14 +354,12 @@ mod tests {
     }
 
     #[test]
-    fn ages_and_times() {
+    fn ages() {
         let check = |seconds, want| assert_eq!(age(seconds), want);
         check(0, "0s");
         check(119, "119s");
         check(120, "2m");
         check(7_200, "2h");
         check(172_800, "2d");
-        assert_eq!(clock(Wall(1_796_051_045_999_999_999)), "15:04:05");
-        assert_eq!(clock(Wall(-1)), "23:59:59");
     }
 }

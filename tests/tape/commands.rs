@@ -2,6 +2,7 @@
 
 use crate::stream::{Dir, Stream};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use steplet::shell::tape::json::hex;
@@ -18,7 +19,8 @@ fn steplet(args: &[&str]) -> Said {
     Said {
         status: output.status.code().unwrap(),
         out: text(output.stdout),
-        err: text(output.stderr),
+        // Long messages are folded.
+        err: text(output.stderr).replace("\n    ", " "),
     }
 }
 
@@ -52,7 +54,8 @@ fn a_tape_replays_to_the_same_chain_in_another_process() {
 fn an_edited_tape_is_noticed() {
     let dir = Dir::new("replay-edited");
     taped(&dir, 600, 2);
-    let tape = path(&dir.0);
+    let file = dir.files().remove(0);
+    let tape = path(&file);
     let shown = steplet(&["tape", "show", tape, "--json"]).out;
     let request = shown.lines().find(|line| line.contains("/healthz")).unwrap();
     let request: serde_json::Value = serde_json::from_str(request).unwrap();
@@ -61,6 +64,7 @@ fn an_edited_tape_is_noticed() {
     let said = steplet(&[&edit[..], &["request.path=/nowhere"]].concat());
     assert_eq!(said.status, 0, "{}", said.err);
     let copy = said.out.trim();
+    assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o600);
 
     let said = steplet(&["replay", copy]);
     assert_eq!(said.status, 3, "{}", said.err);
@@ -94,9 +98,12 @@ fn a_wrong_edit_says_what_is_there() {
         ("0", "boot.seed", "PATH=VALUE is wanted"),
         ("5000", "boot.seed=1", "the tape has the steps 0 up to 50"),
     ] {
-        let said = steplet(&["tape", "edit", path(&dir.0), "--step", step, "--set", set]);
+        let file = dir.files().remove(0);
+        let said = steplet(&["tape", "edit", path(&file), "--step", step, "--set", set]);
         assert!(said.status == 2 && said.err.contains(want), "{set}: {}", said.err);
     }
+    let said = steplet(&["tape", "edit", path(&dir.0), "--step", "0", "--set", "boot.seed=1"]);
+    assert!(said.status == 2 && said.err.contains("-o FILE is wanted"), "{}", said.err);
     assert_eq!(dir.files().len(), files, "a failed edit leaves nothing behind");
 }
 
@@ -133,6 +140,9 @@ fn what_cannot_be_read_is_told() {
     let said = steplet(&["replay", path(&file)]);
     assert_eq!(said.status, 4);
     assert!(said.err.contains("not a tape"), "{}", said.err);
+    let said = steplet(&["tape", "stat", path(&file)]);
+    assert_eq!((said.status, said.out.as_str()), (4, ""));
+    assert!(said.err.contains("not a tape"), "{}", said.err);
 }
 
 #[test]
@@ -164,6 +174,27 @@ fn a_tape_shows_a_line_a_step() {
     ] {
         assert!(said.out.contains(want), "{want}: {}", said.out);
     }
+}
+
+#[test]
+fn all_of_a_tape_can_be_asked_for() {
+    let dir = Dir::new("replay-ask");
+    taped(&dir, 40, 6);
+    let tape = path(&dir.0);
+    for command in ["show", "stat", "edit"] {
+        let said = steplet(&["tape", command, "--help"]);
+        assert!(said.status == 0 && said.out.contains("--why"), "{command}");
+        assert!(said.out.lines().all(|line| line.chars().count() <= 100), "{command}");
+    }
+    let said = steplet(&["tape", "show", tape, "--utc", "--why"]);
+    assert_eq!(said.status, 0, "{}", said.err);
+    assert!(said.out.lines().nth(1).unwrap().contains(" 2025-10-09T"), "{}", said.out);
+    let all = said.out.lines().filter(|line| line.contains("GET /healthz?")).count();
+    let said = steplet(&["tape", "show", tape, "--pod", "healthz"]);
+    assert_eq!(said.status, 0, "{}", said.err);
+    assert!(said.out.lines().skip(1).all(|line| line.contains("healthz")), "{}", said.out);
+    assert!(all > 0 && said.out.lines().count() > all, "{}", said.out);
+    assert_eq!(steplet(&["tape", "show", tape, "--pod", "no-such"]).status, 4);
 }
 
 /// As `steplet sim --transcript | head` has it.

@@ -7,8 +7,9 @@ use crate::shell::tape::reader::{Segment, Tape};
 use lexopt::{Arg, Parser, ValueExt};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 struct Wanted {
@@ -20,12 +21,18 @@ struct Wanted {
 pub fn main(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let wanted = parse(args)?;
     let segment = segment_with(&wanted.path, wanted.edit.step)?;
+    if wanted.out.is_none() && wanted.path.is_dir() {
+        return Err(Failure::Usage(
+            "TAPE is a directory, and a copy there would count as a part of it: -o FILE is wanted"
+                .into(),
+        ));
+    }
     let out = wanted.out.unwrap_or_else(|| default_out(&segment.path));
     if out.exists() {
         return Err(Failure::Usage(format!("{} exists", out.display())));
     }
     let unfinished = out.with_added_extension("tmp");
-    let mut file = BufWriter::new(File::create(&unfinished)?);
+    let mut file = BufWriter::new(create_private(&unfinished)?);
     let result = edit(segment, &wanted.edit, &mut file)
         .and_then(|()| file.flush().map_err(EditError::Write))
         .and_then(|()| fs::rename(&unfinished, &out).map_err(EditError::Write));
@@ -43,6 +50,12 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     }
     say(format_args!("{}\n", out.display()));
     Ok(())
+}
+
+/// As all tapes, for its owner only: what a manifest spells out is on it.
+fn create_private(path: &Path) -> io::Result<File> {
+    let _ = fs::remove_file(path);
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn parse(args: impl Iterator<Item = OsString>) -> Result<Wanted, Failure> {

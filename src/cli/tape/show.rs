@@ -1,6 +1,7 @@
 //! `steplet tape show`: a line a step, or one step whole.
 
 use super::Failure;
+use super::witness::Witness;
 use crate::shell::tape::BUILD;
 use crate::shell::tape::json::{effect_to_json, event_to_json, hex};
 use crate::shell::tape::reader::{Segment, Step, Tape};
@@ -25,6 +26,10 @@ struct Wanted {
     /// One step, whole.
     whole: bool,
     json: bool,
+    why: bool,
+    utc: bool,
+    /// A word that the line must have.
+    pod: Option<String>,
 }
 
 pub fn main(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
@@ -57,13 +62,17 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
 
 fn parse(args: impl Iterator<Item = OsString>) -> Result<Wanted, Failure> {
     let mut args = Parser::from_args(args);
-    let (mut path, mut step, mut from, mut to, mut json) = (None, None, None, None, false);
+    let (mut path, mut step, mut from, mut to, mut pod) = (None, None, None, None, None);
+    let (mut json, mut why, mut utc) = (false, false, false);
     while let Some(arg) = args.next()? {
         match arg {
             Arg::Long("step") => step = Some(args.value()?.parse()?),
             Arg::Long("from") => from = Some(args.value()?.parse()?),
             Arg::Long("to") => to = Some(args.value()?.parse()?),
             Arg::Long("json") => json = true,
+            Arg::Long("why") => why = true,
+            Arg::Long("utc") => utc = true,
+            Arg::Long("pod") => pod = Some(args.value()?.string()?),
             Arg::Value(value) if path.is_none() => path = Some(PathBuf::from(value)),
             arg => return Err(arg.unexpected().into()),
         }
@@ -73,10 +82,10 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Wanted, Failure> {
         Some(_) if from.is_some() || to.is_some() => {
             Err(Failure::Usage("--step, or --from and --to".into()))
         }
-        Some(step) => Ok(Wanted { path, from: step, to: step, whole: true, json }),
+        Some(step) => Ok(Wanted { path, from: step, to: step, whole: true, json, why, utc, pod }),
         None => {
             let (from, to) = (from.unwrap_or(0), to.unwrap_or(u64::MAX));
-            Ok(Wanted { path, from, to, whole: false, json })
+            Ok(Wanted { path, from, to, whole: false, json, why, utc, pod })
         }
     }
 }
@@ -87,6 +96,7 @@ fn show(segment: &mut Segment, wanted: &Wanted, out: &mut impl Write) -> io::Res
     let began = Mono(segment.header.began_ns);
     let head = head(segment);
     let mut shown = false;
+    let mut witness = if wanted.why { Witness::of(segment) } else { None };
     while let Some(step) = segment.next_step() {
         if step.number > wanted.to {
             break;
@@ -98,24 +108,49 @@ fn show(segment: &mut Segment, wanted: &Wanted, out: &mut impl Write) -> io::Res
             calls.answered(event);
         }
         calls.asked(&effects);
+        let said = witness.as_mut().map(|it| it.step(&step, event.as_ref())).unwrap_or_default();
         if step.number < wanted.from {
+            continue;
+        }
+        let line =
+            format!("{}{}", event_line(event.as_ref(), &call), effects_line(&step, &effects));
+        let of_pod = |pod: &String| has(&line, pod) || said.iter().any(|said| has(said, pod));
+        if !wanted.pod.as_ref().is_none_or(of_pod) {
             continue;
         }
         if !std::mem::replace(&mut shown, true) && !wanted.json {
             writeln!(out, "{head}")?;
         }
-        let at = span_words(step.now.mono.since(began));
-        if wanted.json {
-            writeln!(out, "{}", object(&step, event, &call, effects))?;
-        } else if wanted.whole {
-            let object = object(&step, event, &call, effects);
-            writeln!(out, "{}", serde_json::to_string_pretty(&object)?)?;
+        let at = match wanted.utc {
+            true => rfc3339(step.now.wall).chars().take(23).collect(),
+            false => span_words(step.now.mono.since(began)),
+        };
+        if wanted.json || wanted.whole {
+            let mut object = object(&step, event, &call, effects);
+            if wanted.why {
+                object["why"] = said.into();
+            }
+            match wanted.json {
+                true => writeln!(out, "{object}")?,
+                false => writeln!(out, "{}", serde_json::to_string_pretty(&object)?)?,
+            }
         } else {
-            let (number, event) = (step.number, event_line(event.as_ref(), &call));
-            writeln!(out, "{number:>7} {at:>13}  {event}{}", effects_line(&step, &effects))?;
+            writeln!(out, "{:>7} {at:>13}  {line}", step.number)?;
+            for said in said {
+                writeln!(out, "{:24}{said}", "")?;
+            }
         }
     }
     Ok(shown)
+}
+
+/// Whether a word stands in a line, as a whole or as a pod's name before the node's.
+fn has(line: &str, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric();
+    line.match_indices(word).any(|(at, _)| {
+        let after = line[at + word.len()..].chars().next();
+        !line[..at].ends_with(part) && !after.is_some_and(part)
+    })
 }
 
 fn head(segment: &Segment) -> String {

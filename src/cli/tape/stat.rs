@@ -68,6 +68,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
             Err(bad) => unread.push(format!("{}: {bad}", file.display())),
         }
     }
+    if totals.segments == 0 {
+        let none = || format!("{}: there is no tape", path.display());
+        return Err(Failure::Tape(if unread.is_empty() { none() } else { unread.join("\n") }));
+    }
     print(&totals, &path, &mut io::stdout().lock())?;
     if unread.is_empty() { Ok(()) } else { Err(Failure::Tape(unread.join("\n"))) }
 }
@@ -170,17 +174,22 @@ fn print(totals: &Totals, path: &Path, out: &mut impl Write) -> io::Result<()> {
     let first = totals.first_step.unwrap_or_default();
     writeln!(out, "  steps      {steps}, from {first} to {}, {missing} missing", totals.last_step)?;
     writeln!(out, "  time       {}", span_words(*span))?;
-    for (what, bytes) in [("bytes", *file_bytes), ("compressed", totals.packed)] {
-        write!(out, "  {what:<10} {bytes}")?;
-        let day = u128::from(bytes) * 86_400_000;
-        match day.checked_div(u128::from(span.millis())) {
-            Some(day) => writeln!(out, ", {day} a day")?,
+    for (what, bytes) in [("size", *file_bytes), ("compressed", totals.packed)] {
+        write!(out, "  {what:<10} {bytes} bytes")?;
+        match a_day(bytes, *span) {
+            Some(day) => writeln!(out, ", at this rate {day} bytes a day")?,
             None => writeln!(out)?,
         }
     }
     table(out, "parts", totals.parts.iter().map(|(kind, tally)| (*kind, *tally)))?;
     table(out, "events", totals.events.iter().map(|(kind, tally)| (kind.as_str(), *tally)))?;
     table(out, "effects", totals.effects.iter().map(|(kind, tally)| (kind.as_str(), *tally)))
+}
+
+/// What a day would take. A start is no measure of what follows, so a short tape says nothing.
+fn a_day(bytes: u64, span: Span) -> Option<u128> {
+    const ENOUGH: Span = Span::from_secs(600);
+    (span >= ENOUGH).then(|| u128::from(bytes) * 86_400_000 / u128::from(span.millis()))
 }
 
 /// The most expensive first.
@@ -197,4 +206,18 @@ fn table<'a>(
         writeln!(out, "  {kind:<30} {count:>10} {bytes:>12} {each:>9}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_long_tape_tells_of_a_day() {
+        let check = |seconds, want| assert_eq!(a_day(1_000, Span::from_secs(seconds)), want);
+        check(0, None);
+        check(599, None);
+        check(600, Some(144_000));
+        check(86_400, Some(1_000));
+    }
 }

@@ -298,6 +298,15 @@ impl Schema {
             }
         };
         let mut out = Vec::new();
+        let names = match kind {
+            Kind::Enum(names) => self.enums.get(names).into_iter().flat_map(BTreeMap::values),
+            _ => None.into_iter().flat_map(BTreeMap::values),
+        };
+        let known: Vec<&str> = names.copied().collect();
+        let wrong = || match known.is_empty() {
+            true => wrong(),
+            false => format!("{}, only: {}", wrong(), known.join(", ")),
+        };
         put_varint(&mut out, number.ok_or_else(wrong)?);
         Ok(out)
     }

@@ -5,6 +5,7 @@
 //! Never: grows; repeats of one event only raise its count.
 
 use crate::cx::Cx;
+use crate::facts::Facts;
 use crate::ids::PodUid;
 use crate::limits::EVENTS_KEPT_MAX;
 use crate::note::Said;
@@ -28,6 +29,8 @@ pub struct EventsFacts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     pub uid: Option<PodUid>,
+    /// `namespace/name` of the pod, which may be gone by the time this is read; empty without one.
+    pub pod: String,
     pub field: String,
     pub warning: bool,
     pub reason: String,
@@ -48,11 +51,8 @@ impl EventsFacts {
 
 impl Events {
     pub(crate) fn on_said(&mut self, cx: &mut Cx<'_>, said: &Said) {
-        let pod = said.uid.as_ref().and_then(|uid| cx.facts.workers.worker(uid));
-        let about = pod.map_or_else(
-            || cx.facts.settings().node_name.clone(),
-            |w| alloc::format!("{}/{}", w.pod().metadata.namespace, w.pod().metadata.name),
-        );
+        let pod = said.uid.as_ref().map(|uid| pod_name(cx.facts, uid)).unwrap_or_default();
+        let about = if pod.is_empty() { &cx.facts.settings().node_name } else { &pod };
         let kind = if said.warning { "Warning" } else { "Normal" };
         log::info!("event {kind} {} {about} {} {}", said.reason, said.field, said.message);
         let facts = &mut cx.facts.events;
@@ -73,6 +73,7 @@ impl Events {
         }
         facts.ring.push_back(Told {
             uid: said.uid.clone(),
+            pod,
             field: said.field.clone(),
             warning: said.warning,
             reason: said.reason.to_owned(),
@@ -81,4 +82,15 @@ impl Events {
             last: cx.now.wall,
         });
     }
+}
+
+/// `namespace/name`, also of a pod that has no worker any more, as long as an event of it is kept.
+fn pod_name(facts: &Facts, uid: &PodUid) -> String {
+    let pod = facts.workers.worker(uid).map(|worker| worker.pod());
+    let pod = pod.or_else(|| facts.sources.pod(uid));
+    if let Some(pod) = pod {
+        return alloc::format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+    }
+    let before = facts.events.ring.iter().rev().find(|told| told.uid.as_ref() == Some(uid));
+    before.map(|told| told.pod.clone()).unwrap_or_default()
 }

@@ -10,6 +10,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde_json::Value;
+use steplet_api::config::alike;
 use steplet_api::defaults;
 use steplet_api::json::from_slice;
 use steplet_api::pod::{Pod, Toleration};
@@ -51,6 +52,9 @@ pub fn static_pods(manifest: &ManifestJson, origin: &Origin<'_>) -> Result<Vec<P
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or("");
     let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("");
     let at = |key: &str| line_of(&manifest.lines, key);
+    if !matches!(kind, "" | "Pod" | "PodList") {
+        return Err(format!("{}kind {kind}: only a Pod can be run from a manifest", at("kind")));
+    }
     if version != "v1" {
         return Err(format!("{}apiVersion: want \"v1\", found {version:?}", at("apiVersion")));
     }
@@ -126,7 +130,8 @@ fn static_pod(value: &Value, origin: &Origin<'_>, manifest: &ManifestJson) -> Re
         return Ok(pod);
     }
     let told = problems.iter().take(PROBLEMS_TOLD);
-    let told = told.map(|p| format!("{}{p}", line_of(&manifest.lines, &p.path)));
+    let told =
+        told.map(|p| format!("{}{p}{}", line_of(&manifest.lines, &p.path), slip(value, &p.path)));
     let told: Vec<String> = told.collect();
     let more = problems.len() - told.len();
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
@@ -186,9 +191,44 @@ pub fn differs(old: &Pod, new: &Pod) -> bool {
         || annotations(old) != annotations(new)
 }
 
+/// Of a field that is missing: the key beside it that looks like a slip of the pen, since unknown keys are ignored.
+fn slip(value: &Value, path: &str) -> String {
+    let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
+    let steps = parent.split('.').filter(|step| !step.is_empty());
+    let place = steps.fold(value, |place, step| place.get(step).unwrap_or(&Value::Null));
+    let Some(object) = place.as_object().filter(|object| !object.contains_key(field)) else {
+        return String::new();
+    };
+    let near =
+        |key: &&String| key.len().abs_diff(field.len()) <= 2 && alike(key, &[field]).is_some();
+    let key = object.keys().find(near);
+    key.map(|key| format!("; {key} is no field: is {field} meant?")).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slips_of_the_pen_are_named() {
+        let check = |json: &str, want: &str| {
+            let manifest = ManifestJson { json: String::from(json).into(), lines: Vec::new() };
+            let origin = Origin { source: "file", place: "/a", node_name: "n", seen: Wall(0) };
+            assert_eq!(static_pods(&manifest, &origin).unwrap_err(), want, "{json}");
+        };
+        let pod = |spec: &str| {
+            format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a"}},"spec":{spec}}}"#)
+        };
+        let missing = "spec.containers: Required value";
+        let named = format!("{missing}; contaners is no field: is containers meant?");
+        check(&pod(r#"{"contaners":[{"name":"a","image":"a"}]}"#), &named);
+        check(&pod("{}"), missing);
+        check(&pod(r#"{"initContainers":[{"name":"a","image":"a"}]}"#), missing);
+        check(
+            r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
+            "kind Deployment: only a Pod can be run from a manifest",
+        );
+    }
 
     #[test]
     fn what_no_cluster_could_store_is_refused_unread() {
