@@ -82,12 +82,6 @@ pub fn qos_tree(settings: &Settings, machine: &Machine, burstable_milli: i64) ->
     .into()
 }
 
-/// What the burstable ones of these pods ask for together, in thousandths of a CPU.
-pub fn burstable_milli<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> i64 {
-    let burstable = pods.into_iter().filter(|pod| qos_class(pod) == QosClass::Burstable);
-    burstable.fold(0, |sum, pod| sum.saturating_add(cpu_milli(&effective_requests(&pod.spec))))
-}
-
 /// A pod's own cgroup; none without a hierarchy.
 pub fn pod_cgroup(settings: &Settings, machine: &Machine, pod: &Pod) -> Option<Cgroup> {
     if !settings.cgroups_per_qos {
@@ -220,6 +214,7 @@ impl Values<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::managers::pods::workers::Requests;
     use crate::managers::sample::pod;
     use crate::managers::sample::{machine, settings};
 
@@ -298,7 +293,9 @@ mod tests {
                 Machine { cgroup_version: version, hugepage_sizes: [2 << 20].into(), ..machine() };
             let pods =
                 [pod(GUARANTEED), pod(HALF_LIMITED), pod(BEST_EFFORT_POD), pod(HALF_LIMITED)];
-            let tree = qos_tree(&settings, &machine, burstable_milli(&pods));
+            let requests = pods.iter().map(Requests::of).filter(|requests| requests.burstable);
+            let milli = requests.map(|requests| requests.cpu_milli).sum();
+            let tree = qos_tree(&settings, &machine, milli);
             assert_eq!(tree.iter().map(text).collect::<Vec<_>>(), want);
         }
         check(

@@ -4,7 +4,7 @@
 //! Preemption comes with pods that are not static: among static pods, which are all critical, there is nobody to
 //! preempt, so a node that is full says no.
 
-use super::workers::{Phase, Why};
+use super::workers::{Phase, Requests, Why};
 use crate::event::Machine;
 use crate::facts::Facts;
 use crate::ids::PodUid;
@@ -82,10 +82,11 @@ fn os(pod: &Pod) -> Result<(), No> {
 }
 
 /// The pods that have a place on the node already.
-fn others<'a>(uid: &PodUid, facts: &'a Facts) -> Vec<&'a Pod> {
+fn others<'a>(uid: &PodUid, facts: &'a Facts) -> Vec<(&'a Pod, Requests)> {
     // After a restart of the agent those that run come first, whoever was looked at first; what goes, or never ran,
     // holds no place.
-    let runs = |uid: &PodUid| facts.pleg.ready(uid);
+    let ready = facts.pleg.ready();
+    let runs = |uid: &PodUid| ready.contains(uid);
     let others = facts.workers.all().iter().filter(|(other, worker)| {
         let holds = match worker.phase() {
             Phase::Syncing => true,
@@ -97,7 +98,7 @@ fn others<'a>(uid: &PodUid, facts: &'a Facts) -> Vec<&'a Pod> {
         };
         *other != uid && holds
     });
-    others.map(|(_, worker)| &**worker.pod()).collect()
+    others.map(|(_, worker)| (&**worker.pod(), worker.requests())).collect()
 }
 
 fn count(used: usize, most: u32) -> Result<(), No> {
@@ -111,15 +112,27 @@ fn count(used: usize, most: u32) -> Result<(), No> {
 
 /// CPU, memory and huge pages: what all pods request must fit into what the node may give away. Ephemeral storage and
 /// what plugins offer are not known yet, and not looked at.
-fn room(pod: &Pod, others: &[&Pod], settings: &Settings, machine: &Machine) -> Result<(), No> {
+fn room(
+    pod: &Pod,
+    others: &[(&Pod, Requests)],
+    settings: &Settings,
+    machine: &Machine,
+) -> Result<(), No> {
     let asked = effective_requests(&pod.spec);
     let pages = asked.keys().filter(|name| name.starts_with(resource::HUGEPAGES_PREFIX));
     for name in [resource::CPU, resource::MEMORY].into_iter().chain(pages.map(|name| &**name)) {
         let requested = amount(name, &asked);
-        let used = others.iter().map(|other| amount(name, &effective_requests(&other.spec)));
+        if requested <= 0 {
+            continue;
+        }
+        let used = others.iter().map(|(other, requests)| match name {
+            resource::CPU => requests.cpu_milli,
+            resource::MEMORY => requests.memory_bytes,
+            _ => amount(name, &effective_requests(&other.spec)),
+        });
         let used = used.fold(0, i64::saturating_add);
         let capacity = allocatable(name, settings, machine);
-        if requested > 0 && requested > capacity.saturating_sub(used) {
+        if requested > capacity.saturating_sub(used) {
             let text = format!("Node didn't have enough resource: {name}, requested: {requested}");
             let message = format!("{text}, used: {used}, capacity: {capacity}");
             return Err(No { reason: out_of(name), message });
@@ -177,9 +190,10 @@ fn out_of(name: &str) -> &'static str {
 }
 
 /// Two pods cannot listen on one port of the node.
-fn ports(pod: &Pod, others: &[&Pod]) -> Result<(), No> {
+fn ports(pod: &Pod, others: &[(&Pod, Requests)]) -> Result<(), No> {
     let taken = |port: &ContainerPort| {
-        others.iter().flat_map(|other| host_ports(&other.spec)).any(|other| clash(port, other))
+        let all = others.iter().flat_map(|(other, _)| host_ports(&other.spec));
+        all.into_iter().any(|other| clash(port, other))
     };
     if !host_ports(&pod.spec).any(taken) {
         return Ok(());
@@ -220,7 +234,7 @@ mod tests {
             Settings { reserved_cpu_milli: 500, reserved_memory_bytes: 100 << 20, ..settings() };
         let check = |asked: &str, there: &[&str], want: Option<(&str, &str)>| {
             let others: Vec<Pod> = there.iter().map(|requests| asking(requests)).collect();
-            let others: Vec<&Pod> = others.iter().collect();
+            let others: Vec<_> = others.iter().map(|pod| (pod, Requests::of(pod))).collect();
             let got = room(&asking(asked), &others, &settings, &machine()).err();
             let got = got.as_ref().map(|no| (no.reason, &*no.message));
             let text =
@@ -256,7 +270,9 @@ mod tests {
             ))
         };
         let check = |one: &str, other: &str, free: bool| {
-            let got = ports(&with(one), &[&with("{}"), &with(other)]);
+            let others = [with("{}"), with(other)];
+            let others = others.each_ref().map(|pod| (pod, Requests::of(pod)));
+            let got = ports(&with(one), &others);
             assert_eq!(got.is_ok(), free, "{one} {other}");
         };
         const PORT: &str = r#"{"hostPort":80}"#;

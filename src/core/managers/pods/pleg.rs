@@ -126,9 +126,9 @@ impl PlegFacts {
         self.relists > 0 && !self.stale.contains(uid)
     }
 
-    /// Whether a sandbox of the pod was ready in the last list, looked at or not.
-    pub fn ready(&self, uid: &PodUid) -> bool {
-        self.sandboxes.values().any(|row| row.uid == *uid && row.state)
+    /// Pods with a sandbox that was ready in the last list, looked at or not.
+    pub fn ready(&self) -> BTreeSet<&PodUid> {
+        self.sandboxes.values().filter(|row| row.state).map(|row| &row.uid).collect()
     }
 
     /// Pods of this name that a list showed and that were not looked at yet.

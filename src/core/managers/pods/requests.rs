@@ -1,7 +1,6 @@
 //! The bodies of calls for a pod, from the pure functions of `containers` and the facts.
 
 use super::plan::Start;
-use super::workers::Phase;
 use crate::effect::{Cgroup, ContainerFiles, DiskOp, PodSetup};
 use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid};
@@ -34,8 +33,7 @@ pub(super) fn pod_cgroup(facts: &Facts, pod: &Pod) -> String {
 
 /// What the burstable pods that have not ended ask for together, in thousandths of a CPU.
 pub(super) fn burstable_milli(facts: &Facts) -> i64 {
-    let live = facts.workers.all().values().filter(|w| !matches!(w.phase(), Phase::Ended(_)));
-    cgroups::burstable_milli(live.map(|w| &**w.pod()))
+    facts.workers.all().values().fold(0, |sum, w| sum.saturating_add(w.burstable_milli()))
 }
 
 /// The tree above the pods.

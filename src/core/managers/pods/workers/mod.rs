@@ -24,7 +24,7 @@ use super::admit;
 use super::plan::{self, Marks, Plan, Step};
 use super::requests::field_of;
 use super::view::PodView;
-pub use worker::{Ending, Phase, Reason, Why, Worker};
+pub use worker::{Ending, Phase, Reason, Requests, Why, Worker};
 use worker::{deadline_at, finished_otherwise};
 
 use crate::cx::Cx;
@@ -150,7 +150,7 @@ impl Workers {
             }
             Some(worker) if worker.ending().is_some() => worker.again = Some(pod),
             Some(worker) => {
-                worker.pod = pod;
+                worker.redefine(pod);
                 worker.orphan = false;
                 worker.reasons.clear();
                 // Directories and a step under way belong to the spec before.

@@ -4,6 +4,7 @@ use super::crashes::Crashes;
 use crate::backoff::BackOff;
 use crate::event::PodReady;
 use crate::managers::containers::hash;
+use crate::managers::containers::resources::{cpu_milli, memory_bytes};
 use crate::managers::pods::plan::Step;
 use crate::managers::pods::policy;
 use crate::managers::pods::view::PodView;
@@ -16,6 +17,7 @@ use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 use steplet_api::container::Container;
 use steplet_api::pod::Pod;
+use steplet_api::pod_facts::{QosClass, effective_requests, qos_class};
 
 /// The default of `terminationGracePeriodSeconds`.
 const GRACE_DEFAULT: i64 = 30;
@@ -25,6 +27,7 @@ pub(super) const GRACE_LEAST: i64 = 2;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
     pub(super) pod: Arc<Pod>,
+    requests: Requests,
     /// The runtime has it, no source does: the spec is unknown.
     pub(super) orphan: bool,
     /// Counts the lives under this UID, while the worker stands.
@@ -52,6 +55,25 @@ pub struct Worker {
     /// What the last failed clean-up was told with.
     pub(super) clean_up_said: String,
     pub(super) wake: Option<Mono>,
+}
+
+/// What a pod requests, read from its spec once: each pod that starts asks for all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Requests {
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    pub burstable: bool,
+}
+
+impl Requests {
+    pub fn of(pod: &Pod) -> Requests {
+        let requests = effective_requests(&pod.spec);
+        Requests {
+            cpu_milli: cpu_milli(&requests),
+            memory_bytes: memory_bytes(&requests),
+            burstable: qos_class(pod) == QosClass::Burstable,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -98,6 +120,7 @@ pub struct Reason {
 impl Worker {
     pub(super) fn new(pod: Arc<Pod>, orphan: bool, now: Now) -> Worker {
         Worker {
+            requests: Requests::of(&pod),
             pod,
             orphan,
             life: 0,
@@ -120,6 +143,22 @@ impl Worker {
 
     pub fn pod(&self) -> &Arc<Pod> {
         &self.pod
+    }
+
+    /// The same pod by another definition.
+    pub(super) fn redefine(&mut self, pod: Arc<Pod>) {
+        self.requests = Requests::of(&pod);
+        self.pod = pod;
+    }
+
+    /// Thousandths of a CPU that it asks for as a burstable pod; 0 of another class, and once it has ended.
+    pub fn burstable_milli(&self) -> i64 {
+        let counts = self.requests.burstable && !matches!(self.phase, Phase::Ended(_));
+        if counts { self.requests.cpu_milli } else { 0 }
+    }
+
+    pub fn requests(&self) -> Requests {
+        self.requests
     }
 
     pub fn orphan(&self) -> bool {
