@@ -8,6 +8,8 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 DIST := target/dist/steplet
 ENTER := tests/e2e/world/enter
+# The throw-away node takes all it wrote with it; the tape of `make run` stays.
+TAPES := $(CURDIR)/target/tapes
 
 # RUN=20s make run ends by itself; without it, Ctrl-C does.
 RUN ?=
@@ -29,10 +31,10 @@ build: ## the shipped program: static, stripped, at target/dist/steplet
 	@cp $(CARGO_TARGET_DIR)/$(TARGET)/release/steplet $(DIST).new && mv $(DIST).new $(DIST)
 	@echo "build: $(DIST) $$(stat -c %s $(DIST)) bytes"
 
-run: build ## run fixtures/manifests/hello.yaml on real containerd until Ctrl-C (RUN=20s ends by itself)
+run: build ## hello.yaml on real containerd until Ctrl-C (RUN=20s ends by itself), on tape in target/tapes
 	@tests/e2e/deps.sh node
 	@echo "run: making a throw-away node with containerd and a home-made image"
-	@$(ENTER) $(DIST) run fixtures/manifests/hello.yaml $(if $(RUN),--for $(RUN))
+	@$(ENTER) $(DIST) run fixtures/manifests/hello.yaml --tape-dir $(TAPES) $(if $(RUN),--for $(RUN))
 
 test: setup lint unit e2e ## everything: lint, unit tests, scenes, swarm, and real pods on real containerd
 

@@ -139,14 +139,14 @@ pub(super) static FLAGS: &[Flag] = &[
         Text,
         Group::Files,
         To::Text(|f| &mut f.kubeconfig),
-        "access to the API server; without it the node stands alone",
+        "access to the API server; refused so far, the node stands alone",
     )),
     not_yet(flag(
         "bootstrap-kubeconfig",
         Text,
         Group::Files,
         To::Text(|f| &mut f.bootstrap_kubeconfig),
-        "access with which to ask for a certificate, when there is no --kubeconfig yet",
+        "access with which to ask for a certificate; refused so far",
     )),
     flag(
         "root-dir",
@@ -244,7 +244,7 @@ pub(super) static FLAGS: &[Flag] = &[
         Quantity,
         Group::Tape,
         To::Bytes(|f| &mut f.tape_max),
-        "bytes of recordings to keep",
+        "bytes of recordings to keep, 1Mi or more; 0: no recording",
     ),
     Flag { short: Some('h'), ..flag("help", Bool, Group::Other, To::Help, "this text") },
     flag("version", Version, Group::Other, To::Version, "the version of Kubernetes that is spoken"),
@@ -266,7 +266,7 @@ pub(super) static FLAGS: &[Flag] = &[
         "anonymous-auth",
         Bool,
         "authentication.anonymous.enabled",
-        "take requests without credentials",
+        "take requests without credentials; others get 401 so far",
     ),
     mirror(
         "authentication-token-webhook",
@@ -280,7 +280,12 @@ pub(super) static FLAGS: &[Flag] = &[
         "authentication.webhook.cacheTTL",
         "how long its answers are kept",
     ),
-    mirror("authorization-mode", Text, "authorization.mode", "Webhook or AlwaysAllow"),
+    mirror(
+        "authorization-mode",
+        Text,
+        "authorization.mode",
+        "AlwaysAllow; with Webhook loopback alone is answered so far",
+    ),
     mirror(
         "authorization-webhook-cache-authorized-ttl",
         Duration,
@@ -293,7 +298,12 @@ pub(super) static FLAGS: &[Flag] = &[
         "authorization.webhook.cacheUnauthorizedTTL",
         "how long a no is kept",
     ),
-    mirror("cgroup-driver", Text, "cgroupDriver", "who makes control groups: cgroupfs or systemd"),
+    mirror(
+        "cgroup-driver",
+        Text,
+        "cgroupDriver",
+        "who makes control groups: cgroupfs; systemd is refused so far",
+    ),
     mirror("cgroup-root", Text, "cgroupRoot", "control group below which kubepods lies"),
     mirror(
         "cgroups-per-qos",
@@ -325,7 +335,7 @@ pub(super) static FLAGS: &[Flag] = &[
     mirror("contention-profiling", Bool, "enableContentionProfiling", "profile waiting for locks"),
     mirror("cpu-cfs-quota", Bool, "cpuCFSQuota", "hold containers to their CPU limits"),
     mirror("cpu-cfs-quota-period", Duration, "cpuCFSQuotaPeriod", "over which a CPU limit counts"),
-    mirror("cpu-manager-policy", Text, "cpuManagerPolicy", "none or static"),
+    mirror("cpu-manager-policy", Text, "cpuManagerPolicy", "none; static is refused so far"),
     mirror("cpu-manager-policy-options", Pair, "cpuManagerPolicyOptions", "KEY=VALUE, one a flag"),
     mirror(
         "cpu-manager-reconcile-period",
@@ -480,7 +490,7 @@ pub(super) static FLAGS: &[Flag] = &[
     mirror("manifest-url-header", Headers, "staticPodURLHeader", "headers NAME:VALUE for it"),
     mirror("max-open-files", Int64, "maxOpenFiles", "files open at once"),
     mirror("max-pods", Int32, "maxPods", "pods at once"),
-    mirror("memory-manager-policy", Text, "memoryManagerPolicy", "None or Static"),
+    mirror("memory-manager-policy", Text, "memoryManagerPolicy", "None; Static is refused so far"),
     mirror(
         "minimum-image-ttl-duration",
         Duration,
