@@ -354,6 +354,13 @@ mod tests {
     }
 
     #[test]
+    fn refusals_name_the_file_once() {
+        let check = |why: &str, want: &str| assert_eq!(refusal("a/web.yaml", why), want);
+        check("a/web.yaml: line 4: no name", "refused a/web.yaml: line 4: no name");
+        check("pod x is\nignored", "refused a/web.yaml: pod x is ignored");
+    }
+
+    #[test]
     fn ages() {
         let check = |seconds, want| assert_eq!(age(seconds), want);
         check(0, "0s");

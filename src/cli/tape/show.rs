@@ -209,3 +209,19 @@ fn object(step: &Step, event: Option<Event>, call: &str, effects: Vec<Effect>) -
 fn rfc3339(wall: Wall) -> String {
     Time::nano_from_ns(wall.0).as_str().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stand_alone() {
+        let check = |line: &str, word: &str, want| assert_eq!(has(line, word), want, "{line}");
+        check("RunPodSandbox#3 default/web-node1 attempt 0", "web", true);
+        check("RunPodSandbox#3 default/web-node1 attempt 0", "default/web-node1", true);
+        check("RunPodSandbox#3 default/webs-node1", "web", false);
+        check("StartContainer#9 86feae842af13", "86feae842af13", true);
+        check("cobweb, web", "web", true);
+        check("cobweb", "web", false);
+    }
+}
