@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use steplet_core::effect::{Call, Effect};
+use steplet_core::effect::{Call, Effect, KernelOp};
 use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, SetAside};
 use steplet_core::ids::Token;
 use steplet_core::time::{Mono, Span};
@@ -262,7 +262,12 @@ impl Doors {
                     self.helpers.submit(Asker::Core(token), job, now);
                 }
             }
-            Call::Kernel(op) if now < self.cgroups_slow_until || self.kernel.may_reclaim(&op) => {
+            // To kill what is left in a cgroup and wait for its end takes as long as the kernel needs.
+            Call::Kernel(op)
+                if matches!(op, KernelOp::RemoveCgroup { .. })
+                    || now < self.cgroups_slow_until
+                    || self.kernel.may_reclaim(&op) =>
+            {
                 self.helpers.submit(Asker::Core(token), Job::Kernel(op), now);
             }
             Call::Kernel(op) => {

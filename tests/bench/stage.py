@@ -288,7 +288,7 @@ def main():
     time.sleep(2)
     if "start" in rows:
         say("a pod's start, one by one")
-        out["start"] = start_share(agent, 40 if ours else 5)
+        out["start"] = start_share(agent, 120 if ours else 5)
     if rows & {"memory", "recorder"}:
         have_pods(10)
         if "memory" in rows:
