@@ -112,7 +112,11 @@ impl Judge for Status {
             .map(|record| &*record.fact.uid)
             .collect();
         self.ends.retain(|uid, _| left.contains(&**uid));
-        self.restarts.retain(|(uid, _), _| left.contains(&**uid));
+        let newest_left = |uid: &str, name: &str| {
+            let newest = ledger.of(uid, name).max_by_key(|record| record.fact.attempt);
+            newest.is_some_and(|record| record.removed.is_none())
+        };
+        self.restarts.retain(|(uid, name), _| newest_left(uid, name));
     }
 
     fn event(&mut self, _: &Ledger, _: Moment, event: &Event, _: &mut Vec<String>) {
