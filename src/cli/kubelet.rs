@@ -135,7 +135,6 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
     let node_name = node_name.trim().to_lowercase();
     let single = config.single_process_oom_kill.unwrap_or(Kernel::new().version() == 1);
     let crash_loop = config.crash_loop_back_off.max_container_restart_period;
-    let anonymous = config.authentication.anonymous.enabled;
     let (static_pod_url, static_pod_url_whole) = vault.seal_url(&config.static_pod_url);
     Ok(Settings {
         node_name,
@@ -173,7 +172,7 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         crash_loop_max: crash_loop.map_or(Span::from_secs(300), span),
         allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
         debugging_handlers: config.enable_debugging_handlers,
-        visitors: Visitors::of(anonymous, &config.authorization.mode),
+        visitors: Visitors::of(&config.authorization.mode),
         stop_pods_on_exit: false,
         configz: masked(config).to_json().into(),
     })

@@ -70,20 +70,17 @@ pub struct Settings {
 /// Whom the port with TLS answers while nobody can be told apart: credentials are not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Visitors {
-    /// `authentication.anonymous.enabled: false`: whoever shows no credentials gets 401, as upstream has it.
-    Nobody,
-    /// Anonymous access, but `authorization.mode` is to decide: this machine only.
+    /// This machine only.
     Loopback,
-    /// Anonymous access and `authorization.mode: AlwaysAllow`.
+    /// `authorization.mode: AlwaysAllow`.
     Everybody,
 }
 
 impl Visitors {
-    pub fn of(anonymous: bool, authorization_mode: &str) -> Visitors {
-        match (anonymous, authorization_mode) {
-            (false, _) => Visitors::Nobody,
-            (true, "AlwaysAllow") => Visitors::Everybody,
-            (true, _) => Visitors::Loopback,
+    pub fn of(authorization_mode: &str) -> Visitors {
+        match authorization_mode {
+            "AlwaysAllow" => Visitors::Everybody,
+            _ => Visitors::Loopback,
         }
     }
 }

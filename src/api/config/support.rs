@@ -64,6 +64,7 @@ const ROWS: &[Row] = &[
     row("authentication.x509", NotYet),
     off("authentication.webhook.enabled"),
     row("authentication.webhook.cacheTTL", NotYet),
+    // What it means for the port is said at start, in one sentence with authorization.mode.
     row("authentication.anonymous", Honoured),
     // Webhook, the default of files, is named at start by what it means for the port.
     Row { as_default: &[r#""AlwaysAllow""#], ..row("authorization.mode", NotYet) },

@@ -320,15 +320,15 @@ fn visitors(config: &KubeletConfiguration) -> Option<&'static str> {
         return None;
     }
     let anonymous = config.authentication.anonymous.enabled;
-    match Visitors::of(anonymous, &config.authorization.mode) {
-        Visitors::Everybody => None,
-        Visitors::Loopback => Some(
-            "authorization.mode Webhook: nobody is asked yet; the port with TLS answers loopback \
-             and refuses all others",
+    match (Visitors::of(&config.authorization.mode), anonymous) {
+        (Visitors::Everybody, true) => None,
+        (Visitors::Everybody, false) => Some(
+            "no credentials are looked at yet: with authorization.mode AlwaysAllow the port with TLS \
+             answers everybody, although anonymous access is off",
         ),
-        Visitors::Nobody => Some(
-            "authentication.anonymous.enabled false: no credentials are known yet; the port with \
-             TLS answers 401 to everybody",
+        (Visitors::Loopback, _) => Some(
+            "no credentials are looked at yet: the port with TLS answers whoever asks on the \
+             loopback, and refuses all others",
         ),
     }
 }
@@ -457,8 +457,8 @@ mod tests {
                 "ignored: /c/k.yaml:3:1: MaxPods: unknown field, names are case-sensitive: maxPods",
                 "ignored: /c/k.yaml:4:1: reservedCpus: unknown field; is it reservedSystemCPUs?",
                 "ignored: /c/k.yaml:6:1: maxPods: is given twice; the last one counts",
-                "authentication.anonymous.enabled false: no credentials are known yet; \
-                 the port with TLS answers 401 to everybody",
+                "no credentials are looked at yet: the port with TLS answers whoever asks on the \
+                 loopback, and refuses all others",
             ]
         );
         // With a real mistake beside them all are told together.
@@ -511,8 +511,8 @@ mod tests {
         );
         let settings =
             with_file("imageMinimumGCAge: 1h\nmaxPods: 5\nfailCgroupV1: true\n").unwrap();
-        let nobody = "authentication.anonymous.enabled false: no credentials are known yet; \
-                      the port with TLS answers 401 to everybody";
+        let nobody = "no credentials are looked at yet: the port with TLS answers whoever asks on the \
+                      loopback, and refuses all others";
         assert_eq!(settings.warnings, ["set but without effect yet: imageMinimumGCAge", nobody]);
         let visitors = |fields: &str| with_file(fields).unwrap().warnings;
         assert_eq!(visitors(""), [nobody]);
@@ -522,6 +522,8 @@ mod tests {
         assert!(warnings.len() == 1 && warnings[0].contains("loopback"), "{warnings:?}");
         let all = format!("{open}authorization: {{mode: AlwaysAllow}}\n");
         assert_eq!(visitors(&all), Vec::<String>::new());
+        let warnings = visitors("authorization: {mode: AlwaysAllow}\n");
+        assert!(warnings.len() == 1 && warnings[0].contains("everybody"), "{warnings:?}");
         let args = ["--max-pods=5", "--port=10251", "--node-labels=a=b", "--lock-file=/l"];
         let settings = run(&args, &[], false).unwrap();
         assert_eq!(

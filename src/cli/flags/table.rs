@@ -266,7 +266,7 @@ pub(super) static FLAGS: &[Flag] = &[
         "anonymous-auth",
         Bool,
         "authentication.anonymous.enabled",
-        "take requests without credentials; others get 401 so far",
+        "take requests without credentials; none are looked at so far",
     ),
     mirror(
         "authentication-token-webhook",

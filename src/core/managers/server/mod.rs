@@ -164,12 +164,7 @@ fn turned_away(visitors: Visitors, request: &Request) -> Option<(u16, &'static s
         Visitors::Loopback => Some((
             403,
             "Forbidden: this node agent has no authorization yet and answers loopback only; \
-             authorization.mode AlwaysAllow with anonymous access opens it to everybody\n",
-        )),
-        Visitors::Nobody => Some((
-            401,
-            "Unauthorized: authentication.anonymous.enabled is false, and this node agent knows no \
-             credentials yet\n",
+             authorization.mode AlwaysAllow opens it to everybody\n",
         )),
     }
 }
@@ -244,7 +239,7 @@ mod tests {
 
     #[test]
     fn who_may_enter() {
-        let check = |anonymous, mode, loopback, want: Option<u16>| {
+        let check = |mode, loopback, want: Option<u16>| {
             let request = Request {
                 id: RequestId(1),
                 listener: Listener::Secure,
@@ -253,16 +248,12 @@ mod tests {
                 query: Vec::new(),
                 loopback,
             };
-            let got = turned_away(Visitors::of(anonymous, mode), &request);
-            assert_eq!(got.map(|(status, _)| status), want, "{anonymous} {mode} {loopback}");
+            let got = turned_away(Visitors::of(mode), &request);
+            assert_eq!(got.map(|(status, _)| status), want, "{mode} {loopback}");
         };
-        check(true, "AlwaysAllow", true, None);
-        check(true, "AlwaysAllow", false, None);
-        check(true, "Webhook", true, None);
-        check(true, "Webhook", false, Some(403));
-        check(false, "AlwaysAllow", true, Some(401));
-        check(false, "AlwaysAllow", false, Some(401));
-        check(false, "Webhook", true, Some(401));
-        check(false, "Webhook", false, Some(401));
+        check("AlwaysAllow", true, None);
+        check("AlwaysAllow", false, None);
+        check("Webhook", true, None);
+        check("Webhook", false, Some(403));
     }
 }
