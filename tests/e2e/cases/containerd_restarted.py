@@ -4,15 +4,11 @@ afterwards."""
 import signal
 
 import containerd
-from agent import Agent, container_status, fixture, get, live, place, pods, running, same, true
+from agent import container_status, fixture, get, live, place, pods, running, same, true, with_hello
 
 
 def case():
-    agent = Agent()
-    agent.start()
-    place("hello.yaml")
-    running("hello")
-    [before] = live("hello")
+    agent, before = with_hello()
     for how in (signal.SIGTERM, signal.SIGKILL):
         containerd.stop(how)
         same("healthz while the runtime is away", get("/healthz", port=10248)[0], 200)

@@ -4,15 +4,11 @@ nothing."""
 import time
 
 import containerd
-from agent import Agent, container_status, get, live, place, pods, running, same, true
+from agent import container_status, get, live, place, pods, running, same, true, with_hello
 
 
 def case():
-    agent = Agent()
-    agent.start()
-    place("hello.yaml")
-    running("hello")
-    [before] = live("hello")
+    agent, before = with_hello()
     containerd.stall()
     try:
         place("guaranteed.yaml")

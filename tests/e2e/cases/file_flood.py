@@ -3,17 +3,13 @@ the files that are left when they are gone count again."""
 
 import os
 
-from agent import MANIFESTS, Agent, live, never, place, pods, running, same
+from agent import MANIFESTS, live, never, place, pods, running, same, with_hello
 
 OURS = True  # upstream reads them all
 
 
 def case():
-    agent = Agent()
-    agent.start()
-    place("hello.yaml")
-    running("hello")
-    [before] = live("hello")
+    agent, before = with_hello()
     for number in range(5000):
         with open(f"{MANIFESTS}/flood-{number}.yaml", "w") as file:
             file.write("{}")

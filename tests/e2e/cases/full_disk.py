@@ -5,18 +5,14 @@ import os
 import subprocess
 import time
 
-from agent import STATE, Agent, container_status, get, live, place, pods, running, same, true
+from agent import STATE, container_status, get, live, place, pods, running, same, true, with_hello
 
 TAPES = ""  # the tape ends where the disk did: checked here
 
 
 def case():
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "small", STATE], check=True)
-    agent = Agent()
-    agent.start()
-    place("hello.yaml")
-    running("hello")
-    [before] = live("hello")
+    agent, before = with_hello()
     filler = f"{STATE}/filler"
     with open(filler, "wb") as file:
         try:

@@ -4,17 +4,13 @@ change for the good one."""
 import os
 import time
 
-from agent import MANIFESTS, Agent, fixture, live, place, pods, running, same, until
+from agent import MANIFESTS, fixture, live, place, pods, running, same, until, with_hello
 
 OURS = True  # upstream stops the pod while its file cannot be read
 
 
 def case():
-    agent = Agent()
-    agent.start()
-    place("hello.yaml")
-    running("hello")
-    [before] = live("hello")
+    agent, before = with_hello()
     path = f"{MANIFESTS}/hello.yaml"
     text = fixture("hello.yaml")
     changed = text.replace('echo "hello $n"', 'echo "changed $n"')

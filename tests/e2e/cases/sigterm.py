@@ -4,15 +4,11 @@ program in Go do nothing."""
 import signal
 import time
 
-from agent import Agent, live, place, running, same, true
+from agent import live, running, same, true, with_hello
 
 
 def case():
-    agent = Agent()
-    agent.start()
-    place("hello.yaml")
-    running("hello")
-    [before] = live("hello")
+    agent, before = with_hello()
     for name in ("USR1", "USR2", "ALRM", "PIPE", "XFSZ"):
         agent.process.send_signal(getattr(signal, f"SIG{name}"))
     time.sleep(0.5)

@@ -197,6 +197,16 @@ def fixture(name):
         return file.read()
 
 
+def with_hello():
+    """An agent that runs hello.yaml, and the container that must outlive what comes."""
+    agent = Agent()
+    agent.start()
+    place("hello.yaml")
+    running("hello")
+    [before] = live("hello")
+    return agent, before
+
+
 def place(name, text=None, replace=None, into=MANIFESTS):
     """Puts a manifest in place by rename: a fixture of that name unless the text is given."""
     text = fixture(name) if text is None else text
