@@ -3,6 +3,7 @@
 
 use super::Judge;
 use crate::clock::At;
+use crate::doors::helper;
 use crate::ledger::{Ask, Ledger};
 use crate::trace::Moment;
 use std::collections::{BTreeMap, VecDeque};
@@ -50,6 +51,16 @@ fn too_many(times: &mut VecDeque<At>, at: At, most: usize) -> bool {
     many
 }
 
+impl Calls {
+    /// Takes in a change that is asked for.
+    fn changed(&mut self, subject: String, kind: &'static str, at: At, out: &mut Vec<String>) {
+        let times = self.changes.entry((subject.clone(), kind)).or_default();
+        if too_many(times, at, CHANGES_MOST) {
+            out.push(format!("more than {CHANGES_MOST} {kind} for {subject} in a minute"));
+        }
+    }
+}
+
 impl Judge for Calls {
     fn promise(&self) -> &'static str {
         "no call is repeated in a loop"
@@ -66,11 +77,7 @@ impl Judge for Calls {
             Ask::RemoveCgroup { path } => path.clone(),
             _ => ledger.uid_of(ask).unwrap_or_default().to_owned(),
         };
-        let kind = kind(ask);
-        let times = self.changes.entry((subject.clone(), kind)).or_default();
-        if too_many(times, moment.at, CHANGES_MOST) {
-            out.push(format!("more than {CHANGES_MOST} {kind} for {subject} in a minute"));
-        }
+        self.changed(subject, kind(ask), moment.at, out);
     }
 
     fn effects(
@@ -81,6 +88,9 @@ impl Judge for Calls {
         out: &mut Vec<String>,
     ) {
         for (effect, _) in effects {
+            if let Effect::Call { call: Call::Helper(op), .. } = effect {
+                self.changed(helper::subject(op).to_owned(), "helper jobs", moment.at, out);
+            }
             if let Effect::Call { call, .. } = effect
                 && too_many(&mut self.all, moment.at, ALL_MOST)
             {
