@@ -1,5 +1,8 @@
 //! Text for people, in lines of at most a hundred columns.
 
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
 pub const WIDTH: usize = 100;
 /// How far the further lines of one that was too long are set in.
 const INDENT: &str = "    ";
@@ -42,14 +45,17 @@ pub fn folded(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// `steplet: ` and the like before a message, all of it folded, with an end of line.
-pub fn message(who: &str, text: &str) -> String {
-    let mut out = String::new();
-    for line in folded(&format!("{who}: {text}"), WIDTH) {
-        out.push_str(&line);
-        out.push('\n');
+/// Writes `who: text` to standard error, if it is still there. People at a terminal want lines that
+/// fit; a journal and grep want a sentence in one.
+pub fn tell(who: &str, text: impl Display) {
+    let mut out = format!("{who}: {text}");
+    let mut stderr = io::stderr();
+    if stderr.is_terminal() {
+        out = folded(&out, WIDTH).join("\n");
     }
-    out
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    let _ = stderr.write_all(out.as_bytes());
 }
 
 #[cfg(test)]
@@ -67,6 +73,5 @@ mod tests {
         check("an-endless-word and more", 8, &["an-endless-word", "    and", "    more"]);
         check("grün grün grün", 13, &["grün grün", "    grün"]);
         check("", 5, &[]);
-        assert_eq!(message("steplet", "no"), "steplet: no\n");
     }
 }

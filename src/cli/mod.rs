@@ -63,7 +63,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
         }
         Some((_, args)) if !args.is_empty() => command(args.to_vec()),
         _ => {
-            eprint!("{HELP}");
+            let _ = io::stderr().write_all(HELP.as_bytes());
             return WRONG_USAGE;
         }
     };
@@ -72,7 +72,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
         Err(Failure::Usage(message)) => (message, WRONG_USAGE),
         Err(Failure::Other(message)) => (message, 1),
     };
-    let _ = io::stderr().write_all(columns::message("steplet", &message).as_bytes());
+    columns::tell("steplet", message);
     status
 }
 
@@ -135,7 +135,7 @@ fn helper(mut args: impl Iterator<Item = OsString>) -> i32 {
 /// no error, and the exit status tells what it tells.
 fn say(text: impl Display) {
     match write!(io::stdout(), "{text}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => eprintln!("steplet: {error}"),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => columns::tell("steplet", error),
         _ => {}
     }
 }

@@ -1,6 +1,6 @@
 //! `steplet replay TAPE`: the recorded run once more, every step held against the tape.
 
-use super::columns::message;
+use super::columns::tell;
 use crate::cli::say;
 use crate::shell::tape::difference::report;
 use crate::shell::tape::json::hex;
@@ -12,6 +12,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use steplet_core::time::Span;
+
+const WHO: &str = "steplet replay";
 
 pub const HELP: &str = "\
 Feeds the recorded events to the core once more and compares what it does, step by step.
@@ -45,16 +47,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
             return EQUAL;
         }
         Err(error) => {
-            let why = format!("{error}; see `steplet help replay`");
-            eprint!("{}", message("steplet replay", &why));
+            tell(WHO, format_args!("{error}; see `steplet help replay`"));
             return WRONG_USAGE;
         }
     };
     let tape = match Tape::open(&path) {
         Ok(tape) => tape,
         Err(error) => {
-            let why = format!("{}: {error}{}", path.display(), elsewhere(&TAPES.map(Path::new)));
-            eprint!("{}", message("steplet replay", &why));
+            let elsewhere = elsewhere(&TAPES.map(Path::new));
+            tell(WHO, format_args!("{}: {error}{elsewhere}", path.display()));
             return UNREADABLE;
         }
     };
@@ -94,17 +95,17 @@ fn replay(tape: &Tape, any_build: bool) -> i32 {
         if done.steps.is_multiple_of(512) && started.elapsed() >= next_progress {
             next_progress = started.elapsed() + PROGRESS_EVERY;
             let simulated = duration(done.simulated);
-            eprintln!("steplet replay: {} steps, {simulated} simulated so far", done.steps);
+            tell(WHO, format_args!("{} steps, {simulated} simulated so far", done.steps));
         }
     };
-    let mut on_notice = |notice| eprintln!("steplet replay: {notice}");
+    let mut on_notice = |notice| tell(WHO, notice);
     let mut replay = Replay { any_build, on_step: &mut on_step, on_notice: &mut on_notice };
     let mut done = Replayed::default();
     let result = replay.run(tape, &mut done);
     UNDER_WAY.set(None);
     let status = match result {
         Err(why) => {
-            eprintln!("steplet replay: {why}");
+            tell(WHO, why);
             return UNREADABLE;
         }
         Ok(Some(difference)) => {
@@ -153,10 +154,10 @@ fn explain_panics() {
         before(info);
         let Some((step, survived)) = UNDER_WAY.get() else { return };
         if survived {
-            eprintln!("steplet replay: the core panics in step {step}; on the tape it did not");
+            tell(WHO, format_args!("the core panics in step {step}; on the tape it did not"));
             std::process::exit(DIFFERS);
         }
-        eprintln!("steplet replay: the core panics in step {step}, and there the tape ends");
+        tell(WHO, format_args!("the core panics in step {step}, and there the tape ends"));
         std::process::exit(EQUAL);
     }));
 }

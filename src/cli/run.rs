@@ -127,7 +127,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, Failure> {
         stop_after: options.stop_after,
     };
     let status = node.run();
-    eprint!("{}", log::take_held());
+    log::show_held();
     end.into_iter().for_each(say);
     Ok(status?)
 }

@@ -1,5 +1,6 @@
 //! `steplet sim`: hours of a simulated node in seconds, with faults and judges.
 
+use super::columns::tell;
 use crate::cli::say;
 use lexopt::{Arg, Parser, ValueExt};
 use std::cell::RefCell;
@@ -46,7 +47,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
             0
         }
         Err(error) => {
-            eprintln!("steplet sim: {error}; see `steplet help sim`");
+            tell("steplet sim", format_args!("{error}; see `steplet help sim`"));
             WRONG_USAGE
         }
     }

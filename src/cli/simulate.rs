@@ -1,5 +1,6 @@
 //! `steplet run --simulate`: the core and its pods in a simulated world, at the pace of the clock.
 
+use super::columns::tell;
 use super::manifests::Manifests;
 use super::table::{Manner, Table};
 use crate::shell::yaml::{self, Limits};
@@ -28,10 +29,9 @@ pub fn run(manifests: &Manifests, stop_after: Option<Duration>) -> Result<i32, S
     setup.wall = wall();
     let (mut world, refused) = world(manifests, setup);
     let signals = signals().map_err(|errno| format!("signals cannot be read: {errno}"))?;
-    eprintln!(
-        "steplet: this node is simulated: no container really runs, every image exists, and no \
-         path of\n    the host does"
-    );
+    let text = "this node is simulated: no container really runs, every image exists, and no path of \
+                the host does";
+    tell("steplet", text);
     let mut table = Table::new(Manner { names, refused, simulated: true, ..Manner::default() });
     if table.is_drawn() {
         log::hold();
@@ -55,7 +55,7 @@ pub fn run(manifests: &Manifests, stop_after: Option<Duration>) -> Result<i32, S
         world.run_for(span(now - passed));
         passed = now;
     }
-    eprint!("{}", log::take_held());
+    log::show_held();
     Ok(0)
 }
 

@@ -5,7 +5,7 @@ mod show;
 mod stat;
 mod witness;
 
-use super::columns::message;
+use super::columns::tell;
 use crate::cli::say;
 use std::ffi::OsString;
 
@@ -62,17 +62,17 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     match result {
         Ok(()) => DONE,
         Err(Failure::Usage(why)) => {
-            eprint!("{}", message("steplet tape", &format!("{why}; see `steplet help tape`")));
+            tell("steplet tape", format_args!("{why}; see `steplet help tape`"));
             WRONG_USAGE
         }
         Err(Failure::Tape(why)) => {
-            eprint!("{}", message("steplet tape", &why));
+            tell("steplet tape", why);
             UNREADABLE
         }
         // The reader of a pipe may have seen enough.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
         Err(Failure::Output(error)) => {
-            eprintln!("steplet tape: {error}");
+            tell("steplet tape", error);
             1
         }
     }

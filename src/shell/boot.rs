@@ -123,15 +123,37 @@ fn has_swap(swaps: &str) -> bool {
     swaps.lines().skip(1).any(|line| !line.trim().is_empty())
 }
 
+/// The agent is one thread: it must not wait behind the containers that it starts.
+const NICE: i32 = -10;
+/// Address space of a helper process: eight times the largest frame that it is given.
+const HELPER_BYTES: u64 = 512 << 20;
+
 /// Asks for the limits that a node agent should have. A sandbox may refuse; the agent then works
 /// with less.
 pub fn raise_limits(max_open_files: u64, oom_score_adj: i32) {
+    if let Err(error) = set_nice(NICE) {
+        log::info!("Cannot set the nice value to {NICE}: {error}");
+    }
     if let Err(error) = raise_open_files(max_open_files) {
         log::info!("Cannot raise the limit of open files to {max_open_files}: {error}");
     }
     if let Err(error) = fs::write("/proc/self/oom_score_adj", oom_score_adj.to_string()) {
         log::info!("Cannot set oom_score_adj to {oom_score_adj}: {error}");
     }
+}
+
+/// What a helper process gets instead: the time and the memory of any other process, and no more.
+/// Errors: the kernel refuses.
+pub fn limit_helper() -> io::Result<()> {
+    set_nice(0)?;
+    let (_, hard) = getrlimit(Resource::RLIMIT_AS)?;
+    Ok(setrlimit(Resource::RLIMIT_AS, HELPER_BYTES.min(hard), hard)?)
+}
+
+fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: setpriority takes numbers only.
+    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn raise_open_files(wanted: u64) -> nix::Result<()> {

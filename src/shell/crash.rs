@@ -115,10 +115,12 @@ pub fn watch(dir: &Path, boot_id: &str) {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
-        match keep(&dir, &boot_id, panic) {
-            Ok(path) => eprintln!("steplet: the crash is recorded in {}", path.display()),
-            Err(error) => eprintln!("steplet: the crash could not be recorded: {error}"),
-        }
+        let kept = match keep(&dir, &boot_id, panic) {
+            Ok(path) => format!("is recorded in {}", path.display()),
+            Err(error) => format!("could not be recorded: {error}"),
+        };
+        // Not a macro that panics within the panic when nobody reads.
+        let _ = writeln!(std::io::stderr(), "steplet: the crash {kept}");
     }));
 }
 

@@ -141,6 +141,11 @@ pub fn take_held() -> String {
     text
 }
 
+/// Writes out what was held since the last time, if anybody still reads.
+pub fn show_held() {
+    let _ = std::io::stderr().write_all(take_held().as_bytes());
+}
+
 fn held() -> MutexGuard<'static, Option<Held>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -90,6 +90,12 @@ def cpu_seconds(pid):
     return total + (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
+def long_turns(agent):
+    """What the agent said of each turn over 10 ms."""
+    with open(agent.log, errors="replace") as log:
+        return [line.split("] ", 1)[-1].strip() for line in log if "A turn of the loop" in line]
+
+
 def metric(pattern):
     """The sum of the values of all series that match, or None."""
     text = a.get("/metrics")[1].decode()
@@ -351,6 +357,8 @@ def main():
             out["turn"] = {
                 "p999_ms": 1000 * (metric(r'steplet_turn_seconds\{quantile="0.999"\}') or 0),
                 "longest_ms": 1000 * (metric(r'steplet_turn_seconds\{quantile="1"\}') or 0),
+                "count": metric(r"steplet_turn_seconds_count"),
+                "long": long_turns(agent),
             }
         if "replay" in rows and ours:
             tapes.append(shutil.copytree(f"{agent.state}/tapes", "/run/tape-after"))

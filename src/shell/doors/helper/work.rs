@@ -4,9 +4,9 @@
 
 use super::disk::{self, Loaded};
 use super::{fetch, kernel};
-use crate::shell::memory;
 use crate::shell::tape::TapeJob;
 use crate::shell::vault::{SealLost, Secret, Vault, shown_url};
+use crate::shell::{boot, memory};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -160,6 +160,9 @@ pub fn serve(parent: u32) -> i32 {
         return 1;
     }
     let _ = prctl::set_name(c"steplet-helper");
+    if let Err(error) = boot::limit_helper() {
+        log::warn!("helper: cannot limit itself: {error}");
+    }
     // Start-up has touched half of the program; a job needs little of it.
     memory::forget_program();
     let socket = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
