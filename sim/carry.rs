@@ -62,6 +62,9 @@ impl World {
                 }
                 self.agenda.plan(soon, Due::Answer { caller, outcome });
             }
+            Call::Api(_) => {
+                self.answer_soon(caller, Outcome::Api(Err("no API server".into())));
+            }
             Call::Kernel(op) => {
                 let live = self.empty_cgroup(&op);
                 let result = self.kernel.run(&op, live);

@@ -99,6 +99,7 @@ impl Judge for Calls {
                     Call::Disk(_) => "disk",
                     Call::Kernel(_) => "kernel",
                     Call::Helper(_) => "helper",
+                    Call::Api(_) => "API server",
                 };
                 out.push(format!("more than {ALL_MOST} calls in a minute, the last: {kind}"));
             }

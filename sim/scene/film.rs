@@ -84,6 +84,7 @@ impl Film {
                     Outcome::Disk(Err(fault))
                     | Outcome::Kernel(Err(fault))
                     | Outcome::Helper(Err(fault)) => fault.message.clone(),
+                    Outcome::Api(Err(why)) => why.clone(),
                     _ => return,
                 };
                 let error = self.names.scrub(&error);

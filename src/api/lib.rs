@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod cluster;
 pub mod config;
 pub mod container;
 #[allow(clippy::all, clippy::pedantic, missing_docs)] // generated

@@ -174,6 +174,7 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         debugging_handlers: config.enable_debugging_handlers,
         visitors: Visitors::of(&config.authorization.mode),
         stop_pods_on_exit: false,
+        api: None,
         configz: masked(config).to_json().into(),
     })
 }

@@ -4,10 +4,12 @@ use crate::calls::{self, Operation};
 use crate::effect::{Call, Effect, Reply};
 use crate::event::Outcome;
 use crate::facts::Facts;
+use crate::gate::Gate;
 use crate::ids::{RequestId, Token};
 use crate::limits::NOTES_PER_STEP_MAX;
 use crate::note::Note;
 use crate::route::Then;
+use crate::settings::ApiSettings;
 use crate::time::{Mono, Now};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub struct Asks {
     next: u64,
     open: BTreeMap<Token, Open>,
+    gate: Gate,
 }
 
 /// A call that is out: who asked for what, and since when.
@@ -31,6 +34,11 @@ struct Open {
 impl Asks {
     fn close(&mut self, token: Token) -> Option<Open> {
         self.open.remove(&token)
+    }
+
+    /// When the next request that waits may go to the API server.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.gate.deadline()
     }
 
     /// The continuation of a call that goes on.
@@ -64,11 +72,27 @@ impl<'a> Cx<'a> {
         let token = Token(self.asks.next);
         let operation = match &call {
             Call::Rpc(rpc) => Some((calls::operation(&rpc.path), self.now.mono)),
-            Call::Disk(_) | Call::Kernel(_) | Call::Helper(_) => None,
+            Call::Disk(_) | Call::Kernel(_) | Call::Helper(_) | Call::Api(_) => None,
         };
         self.asks.open.insert(token, Open { then: then.into(), operation });
-        self.effects.push(Effect::Call { token, call });
+        let call = match call {
+            Call::Api(call) => self.asks.gate.pass(self.now.mono, token, call).map(Call::Api),
+            other => Some(other),
+        };
+        self.effects.extend(call.map(|call| Effect::Call { token, call }));
         token
+    }
+
+    /// How fast requests may go to the API server.
+    pub(crate) fn set_limits(&mut self, settings: &ApiSettings) {
+        self.asks.gate = Gate::of(settings);
+    }
+
+    /// Lets go what waited for its turn at the API server.
+    pub(crate) fn release(&mut self) {
+        while let Some((token, call)) = self.asks.gate.release(self.now.mono) {
+            self.effects.push(Effect::Call { token, call: Call::Api(call) });
+        }
     }
 
     /// Ends a call that was answered: its continuation, or None when it was cancelled or never asked.
@@ -82,7 +106,7 @@ impl<'a> Cx<'a> {
 
     /// Gives up a call: no answer to it will come.
     pub(crate) fn cancel(&mut self, token: Token) {
-        if self.asks.open.remove(&token).is_some() {
+        if self.asks.open.remove(&token).is_some() && !self.asks.gate.forget(token) {
             self.effects.push(Effect::Cancel(token));
         }
     }

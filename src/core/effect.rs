@@ -32,6 +32,45 @@ pub enum Call {
     Disk(DiskOp),
     Kernel(KernelOp),
     Helper(HelperOp),
+    Api(ApiCall),
+}
+
+/// A request to the API server. Answer: `Outcome::Api`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApiCall {
+    pub verb: Verb,
+    /// With its query: `/api/v1/nodes/n1/status?fieldManager=kubelet`
+    pub path: String,
+    /// JSON; empty when the verb has none.
+    pub body: Bytes,
+    /// Until the whole answer is there; for a watch, until its head is: its end is the server's affair.
+    pub within: Span,
+    pub lane: Lane,
+    /// The answer holds secrets (Secrets, tokens): the door puts the number of a seal in the place of each.
+    pub seals: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verb {
+    Get,
+    /// A GET whose answer is a stream: each line comes as `Item::Line`, and Done at its end has no body.
+    Watch,
+    Post,
+    Put,
+    /// `application/strategic-merge-patch+json`
+    Patch,
+    Delete,
+}
+
+/// How fast requests of a kind may leave the core; the doors treat all alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Lane {
+    /// `kubeAPIQPS`
+    Main,
+    /// `eventRecordQPS`
+    Events,
+    /// Without a limit: node status and lease.
+    Heartbeat,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 use crate::ids::{RequestId, Token};
 use crate::settings::Settings;
+use crate::time::Span;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -84,6 +85,19 @@ pub enum Outcome {
     Disk(Result<DiskReply, Fault>),
     Kernel(Result<KernelReply, Fault>),
     Helper(Result<HelperReply, Fault>),
+    /// The error is why no whole answer came: no connection, a deadline, a cut.
+    Api(Result<ApiReply, String>),
+}
+
+/// What the API server answered, whatever its status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ApiReply {
+    /// Of HTTP: 200, 404, 409, ...
+    pub status: u16,
+    /// `Retry-After`
+    pub retry_after: Option<Span>,
+    /// JSON; empty after a stream that has come to its end.
+    pub body: Bytes,
 }
 
 /// A gRPC status other than OK.
@@ -169,6 +183,8 @@ pub enum Item {
     Manifest(Box<Manifest>),
     /// Something happened at the watched path.
     PathChanged,
+    /// A line of a watch, without its end.
+    Line(Bytes),
 }
 
 /// One manifest, already brought from YAML or JSON to canonical JSON by the door.

@@ -12,6 +12,7 @@ pub mod cx;
 pub mod effect;
 pub mod event;
 pub mod facts;
+mod gate;
 pub mod ids;
 pub mod limits;
 pub mod managers;
@@ -76,7 +77,7 @@ impl Core {
 
     /// When the core wants its next `Tick`.
     pub fn deadline(&self) -> Option<Mono> {
-        route::deadline(&self.managers)
+        [route::deadline(&self.managers), self.asks.deadline()].into_iter().flatten().min()
     }
 
     /// What may be seen of the state: for `/pods`, the live table, checkers and replays.

@@ -63,6 +63,9 @@ pub(crate) fn event(m: &mut Managers, cx: &mut Cx<'_>, event: Event) {
 }
 
 fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
+    if let Some(api) = &boot.settings.api {
+        cx.set_limits(api);
+    }
     cx.facts.boot.set(boot.settings, boot.machine);
     m.workers.on_booted(cx.now.mono, Rng::new(boot.seed).child(1));
     m.runtime_status.on_booted(cx);
@@ -71,6 +74,7 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
 }
 
 fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
+    cx.release();
     m.runtime_status.on_tick(cx);
     m.pleg.on_tick(cx);
     m.sources.on_tick(cx);

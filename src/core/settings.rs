@@ -63,8 +63,85 @@ pub struct Settings {
     pub visitors: Visitors,
     /// `steplet run`: stop the pods at the first signal and leave when they are gone.
     pub stop_pods_on_exit: bool,
+    /// The cluster that this node belongs to; None: it stands alone.
+    pub api: Option<ApiSettings>,
     /// The whole effective KubeletConfiguration as JSON, for `/configz`.
     pub configz: Bytes,
+}
+
+/// What a node with an API server (`--kubeconfig`) is told of its part in the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApiSettings {
+    /// `kubeAPIQPS`; 0: no limit.
+    pub qps: u32,
+    pub burst: u32,
+    /// `eventRecordQPS`; 0: no limit.
+    pub event_qps: u32,
+    pub event_burst: u32,
+    /// `registerNode`
+    pub register: bool,
+    /// `--node-labels`
+    pub labels: Vec<(String, String)>,
+    /// `registerWithTaints`: key, value, effect.
+    pub taints: Vec<(String, String, String)>,
+    pub provider_id: String,
+    /// `--cloud-provider=external`
+    pub external_cloud: bool,
+    /// `--node-ip`, as given.
+    pub node_ip: String,
+    /// The port of the server, for `daemonEndpoints`.
+    pub port: u16,
+    pub status_update: Span,
+    pub status_report: Span,
+    pub lease_seconds: u32,
+    /// `nodeStatusMaxImages`; -1: no limit.
+    pub max_images: i32,
+    /// `evictionHard` of memory.available and nodefs.available, in bytes or as given in percent.
+    pub evict_memory: Threshold,
+    pub evict_nodefs: Threshold,
+    pub reserved_storage_bytes: u64,
+}
+
+/// A part of a capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Threshold {
+    Bytes(u64),
+    /// Of a thousand, so that `7.5%` is 75.
+    PerMille(u64),
+}
+
+impl Threshold {
+    pub fn of(self, capacity: u64) -> u64 {
+        match self {
+            Threshold::Bytes(bytes) => bytes,
+            Threshold::PerMille(share) => (u128::from(capacity) * u128::from(share) / 1000) as u64,
+        }
+    }
+}
+
+impl Default for ApiSettings {
+    fn default() -> ApiSettings {
+        ApiSettings {
+            qps: 50,
+            burst: 100,
+            event_qps: 50,
+            event_burst: 100,
+            register: true,
+            labels: Vec::new(),
+            taints: Vec::new(),
+            provider_id: String::new(),
+            external_cloud: false,
+            node_ip: String::new(),
+            port: 10250,
+            status_update: Span::from_secs(10),
+            status_report: Span::from_secs(300),
+            lease_seconds: 40,
+            max_images: 50,
+            evict_memory: Threshold::Bytes(100 << 20),
+            evict_nodefs: Threshold::PerMille(100),
+            reserved_storage_bytes: 0,
+        }
+    }
 }
 
 /// Whom the port with TLS answers while nobody can be told apart: credentials are not looked at yet.
@@ -126,6 +203,7 @@ impl Default for Settings {
             debugging_handlers: true,
             visitors: Visitors::Loopback,
             stop_pods_on_exit: false,
+            api: None,
             configz: Bytes::from_static(b"{}"),
         }
     }

@@ -277,6 +277,9 @@ impl Doors {
                     self.cgroups_slow_until = now + CGROUPS_AWAY;
                 }
             }
+            Call::Api(_) => {
+                self.inbox.done(token, Outcome::Api(Err("no API server is configured".into())));
+            }
             Call::Helper(op) => match Job::of(op, &self.vault) {
                 Ok(job) => self.helpers.submit(Asker::Core(token), job, now),
                 Err(lost) => {

@@ -151,6 +151,7 @@ fn answer(call: &Call) -> Option<Outcome> {
         Call::Kernel(_) => Outcome::Kernel(Ok(KernelReply::Done)),
         Call::Helper(HelperOp::FetchManifest { .. }) => Outcome::Same,
         Call::Helper(_) => Outcome::Helper(Ok(HelperReply::Done)),
+        Call::Api(_) => Outcome::Api(Err("connection refused".into())),
     })
 }
 

@@ -185,7 +185,9 @@ impl Disk {
                 let content = Err(ManifestError { line: 0, message });
                 Loaded::New(Box::new(Manifest { name: name.clone(), digest: 0, content }))
             }
-            Outcome::Rpc(_) | Outcome::Disk(_) | Outcome::Kernel(_) => Loaded::Not,
+            Outcome::Rpc(_) | Outcome::Disk(_) | Outcome::Kernel(_) | Outcome::Api(_) => {
+                Loaded::Not
+            }
         };
         self.loaded(token, name, loaded, inbox);
     }

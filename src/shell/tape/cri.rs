@@ -62,7 +62,8 @@ pub fn response_of(path: &str) -> Option<Message> {
 
 /// `/runtime.v1.RuntimeService/ListContainers` is `ListContainers`.
 pub fn short(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+    // Requests to the API server have short names: `PATCH nodes/status`.
+    if path.starts_with('/') { path.rsplit('/').next().unwrap_or(path) } else { path }
 }
 
 /// All fields of a message, those that it does not hold with their defaults; None when it is none.

@@ -14,9 +14,12 @@ const TEXT: &str = "/Done/outcome/Disk/Ok/Text";
 const FIGURES: &str = "/Done/outcome/Kernel/Ok/Text";
 const FETCHED: &str = "/Done/outcome/Helper/Ok/Manifest/content/Ok/json";
 const MANIFEST: &str = "/Item/item/Manifest/content/Ok/json";
+const API_ANSWER: &str = "/Done/outcome/Api/Ok/body";
+const LINE: &str = "/Item/item/Line";
 const CONFIGZ: &str = "/Boot/settings/configz";
 /// And of an effect.
 const REQUEST: &str = "/Call/call/Rpc/body";
+const API_REQUEST: &str = "/Call/call/Api/body";
 const REPLY: &str = "/Reply/reply/body";
 
 /// How the bytes of a body become JSON.
@@ -43,6 +46,9 @@ pub fn effect_to_json(mut effect: Effect) -> Value {
             let message = cri::request_of(&rpc.path);
             Some((REQUEST, Body::Message(message), std::mem::take(&mut rpc.body)))
         }
+        Effect::Call { call: Call::Api(call), .. } => {
+            Some((API_REQUEST, Body::Json, std::mem::take(&mut call.body)))
+        }
         Effect::Reply { reply, .. } => Some((REPLY, Body::Text, std::mem::take(&mut reply.body))),
         _ => None,
     };
@@ -65,7 +71,7 @@ pub fn event_from_json(
 ) -> Result<Event, String> {
     let kept = event_body(&mut original).map(|(place, body)| (place, std::mem::take(body)));
     let mut folded = None;
-    for place in [ANSWER, TEXT, FIGURES, FETCHED, MANIFEST, CONFIGZ] {
+    for place in [ANSWER, TEXT, FIGURES, FETCHED, MANIFEST, API_ANSWER, LINE, CONFIGZ] {
         let Some(slot) = value.pointer_mut(place) else { continue };
         let body = std::mem::replace(slot, json!([]));
         let bytes = match &kept {
@@ -97,8 +103,10 @@ fn event_body(event: &mut Event) -> Option<(&'static str, &mut Bytes)> {
             Outcome::Helper(Ok(HelperReply::Manifest(manifest))) => {
                 manifest.content.as_mut().ok().map(|content| (FETCHED, &mut content.json))
             }
+            Outcome::Api(Ok(reply)) => Some((API_ANSWER, &mut reply.body)),
             _ => None,
         },
+        Event::Item { item: Item::Line(line), .. } => Some((LINE, line)),
         Event::Item { item: Item::Manifest(manifest), .. } => {
             manifest.content.as_mut().ok().map(|content| (MANIFEST, &mut content.json))
         }

@@ -96,6 +96,8 @@ fn failed(outcome: &Outcome) -> bool {
         Outcome::Disk(result) => result.is_err(),
         Outcome::Kernel(result) => result.is_err(),
         Outcome::Helper(result) => result.is_err(),
+        Outcome::Api(Ok(reply)) => !(200..300).contains(&reply.status),
+        Outcome::Api(Err(_)) => true,
     }
 }
 
@@ -114,6 +116,7 @@ pub fn event_words(event: &Event, call: &str) -> String {
         Event::Item { token, item } => match item {
             Item::Manifest(it) => format!("{}#{} gives {}", short(call), token.0, manifest(it)),
             Item::PathChanged => format!("{}#{}: changed", short(call), token.0),
+            Item::Line(line) => format!("{}#{}: {}", short(call), token.0, line_words(line)),
         },
         Event::Request(it) => {
             let query: Vec<_> = it.query.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -149,6 +152,51 @@ fn outcome_words(outcome: &Outcome, call: &str) -> String {
             let Fault { kind, message } = fault;
             format!("{kind:?}: {message}")
         }
+        Outcome::Api(Ok(reply)) => match said(&reply.body) {
+            Some(message) => format!("{} {message}", reply.status),
+            None => format!("{}, {} bytes", reply.status, reply.body.len()),
+        },
+        Outcome::Api(Err(why)) => why.clone(),
+    }
+}
+
+/// The part of an answer of the API server that fits a line.
+#[derive(serde::Deserialize)]
+struct Shown {
+    kind: Option<String>,
+    message: Option<String>,
+}
+
+/// The message of a `Status`.
+fn said(body: &[u8]) -> Option<String> {
+    let shown: Shown = serde_json::from_slice(body).ok()?;
+    shown.message.filter(|_| shown.kind.as_deref() == Some("Status"))
+}
+
+/// A line of a watch: what happened to which object.
+fn line_words(line: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        r#type: String,
+        object: Object,
+    }
+    #[derive(serde::Deserialize)]
+    struct Object {
+        #[serde(default)]
+        metadata: Meta,
+        message: Option<String>,
+    }
+    #[derive(Default, serde::Deserialize)]
+    struct Meta {
+        #[serde(default)]
+        name: String,
+    }
+    match serde_json::from_slice::<Line>(line) {
+        Ok(line) => {
+            let what = line.object.message.unwrap_or(line.object.metadata.name);
+            format!("{} {what}", line.r#type).trim_end().to_owned()
+        }
+        Err(_) => format!("{} bytes that are no line of a watch", line.len()),
     }
 }
 
@@ -209,6 +257,7 @@ fn call_words(call: &Call) -> String {
             HelperOp::RemoveTree { path } => path.clone(),
             HelperOp::FetchManifest { url, .. } => url.clone(),
         },
+        Call::Api(call) => call.path.clone(),
     }
 }
 

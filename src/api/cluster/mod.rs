@@ -1,0 +1,17 @@
+//! Objects of a cluster that a node agent reads and writes besides its pods.
+
+mod event;
+mod lease;
+mod node;
+mod patch;
+mod watch;
+
+pub use event::{Event, EventSource, ObjectReference};
+pub use lease::{Lease, LeaseSpec};
+pub use node::{
+    AttachedVolume, ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition,
+    NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSpec,
+    NodeStatus, NodeSwapStatus, NodeSystemInfo, Taint, condition, taint_effect,
+};
+pub use patch::{MergeKeys, NODE_STATUS_KEYS, POD_STATUS_KEYS, merge_patch};
+pub use watch::{ApiStatus, WatchKind, WatchLine, kind_of_line};

@@ -1,0 +1,118 @@
+//! What the API server says besides objects: lines of a watch, and its `Status`.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::json::{from_slice, object};
+use crate::meta::ListMeta;
+
+object! {
+    /// Status of meta/v1: why a request was not done.
+    pub struct ApiStatus {
+        "apiVersion" api_version: Box<str>,
+        "kind" kind: Box<str>,
+        "metadata" metadata: ListMeta,
+        "status" status: Box<str>,
+        "message" message: Box<str>,
+        /// NotFound, Conflict, AlreadyExists, Expired, TooManyRequests, ...
+        "reason" reason: Box<str>,
+        "code" code: i32,
+    }
+}
+
+/// What a line of a watch is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchKind {
+    /// The object is there now, or is another one than before.
+    Set,
+    Deleted,
+    Bookmark,
+    /// The object is an `ApiStatus`; the watch is over.
+    Error,
+}
+
+/// The object of a line.
+pub struct WatchLine<T>(pub T);
+
+/// The kind of a line, without a look at its object. Errors: what is wrong with the line.
+pub fn kind_of_line(line: &[u8]) -> Result<WatchKind, String> {
+    match &*from_slice::<Kind>(line)?.0 {
+        "ADDED" | "MODIFIED" => Ok(WatchKind::Set),
+        "DELETED" => Ok(WatchKind::Deleted),
+        "BOOKMARK" => Ok(WatchKind::Bookmark),
+        "ERROR" => Ok(WatchKind::Error),
+        other => Err(alloc::format!("a watch says {other:?}")),
+    }
+}
+
+struct Kind(Box<str>);
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
+        field::<D, IgnoredAny, _>(from, |kind, _| Kind(kind))
+    }
+}
+
+impl<'de, T: DeserializeOwned + Default> Deserialize<'de> for WatchLine<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<WatchLine<T>, D::Error> {
+        field::<D, T, _>(from, |_, object| WatchLine(object.unwrap_or_default()))
+    }
+}
+
+/// Reads `{"type": ..., "object": ...}`.
+fn field<'de, D, T, R>(from: D, make: impl FnOnce(Box<str>, Option<T>) -> R) -> Result<R, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Line<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Line<T> {
+        type Value = (Box<str>, Option<T>);
+
+        fn expecting(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            out.write_str("a line of a watch")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let (mut kind, mut object) = (Box::default(), None);
+            while let Some(key) = map.next_key::<String>()? {
+                match key.as_str() {
+                    "type" => kind = map.next_value()?,
+                    "object" => object = Some(map.next_value()?),
+                    _ => {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+            }
+            Ok((kind, object))
+        }
+    }
+
+    from.deserialize_map(Line(PhantomData)).map(|(kind, object)| make(kind, object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::Pod;
+
+    #[test]
+    fn lines_of_every_kind() {
+        let check = |line: &str, want| assert_eq!(kind_of_line(line.as_bytes()), want, "{line}");
+        check(r#"{"type":"ADDED","object":{"kind":"Pod"}}"#, Ok(WatchKind::Set));
+        check(r#"{"object":{"kind":"Pod"},"type":"MODIFIED"}"#, Ok(WatchKind::Set));
+        check(r#"{"type":"DELETED","object":{},"more":1}"#, Ok(WatchKind::Deleted));
+        check(r#"{"type":"BOOKMARK"}"#, Ok(WatchKind::Bookmark));
+        check(r#"{"type":"ERROR","object":{"code":410}}"#, Ok(WatchKind::Error));
+        check(r#"{"type":"NEW"}"#, Err("a watch says \"NEW\"".into()));
+        assert!(kind_of_line(b"{\"type\":\"ADD").is_err() && kind_of_line(b"").is_err());
+        let pod = r#"{"type":"ADDED","object":{"metadata":{"name":"web"}}}"#;
+        let pod = from_slice::<WatchLine<Pod>>(pod.as_bytes()).expect("a pod").0;
+        assert_eq!(&*pod.metadata.name, "web");
+    }
+}
