@@ -64,6 +64,22 @@ object! {
     }
 }
 
+/// An object with metadata.
+pub trait Named {
+    fn metadata(&self) -> &ObjectMeta;
+}
+
+macro_rules! named {
+    ($($object:ty),*) => {
+        $(impl $crate::meta::Named for $object {
+            fn metadata(&self) -> &$crate::meta::ObjectMeta {
+                &self.metadata
+            }
+        })*
+    };
+}
+pub(crate) use named;
+
 /// A number, or the name of one: a port may be `8080` or `"http"`. The default is 0, as in Go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum IntOrString {

@@ -14,4 +14,6 @@ pub use node::{
     NodeStatus, NodeSwapStatus, NodeSystemInfo, Taint, condition, taint_effect,
 };
 pub use patch::{MergeKeys, NODE_STATUS_KEYS, POD_STATUS_KEYS, merge_patch};
-pub use watch::{ApiStatus, WatchKind, WatchLine, kind_of_line};
+pub use watch::{ApiStatus, List, OnlyMeta, WatchKind, WatchLine, kind_of_line};
+
+crate::meta::named!(Node, Lease, Event, crate::pod::Pod);

@@ -2,13 +2,15 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::marker::PhantomData;
 
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::json::{from_slice, object};
-use crate::meta::ListMeta;
+use crate::meta::{ListMeta, ObjectMeta};
 
 object! {
     /// Status of meta/v1: why a request was not done.
@@ -21,6 +23,26 @@ object! {
         /// NotFound, Conflict, AlreadyExists, Expired, TooManyRequests, ...
         "reason" reason: Box<str>,
         "code" code: i32,
+    }
+
+    /// Any object, when only its name is wanted.
+    pub struct OnlyMeta {
+        "metadata" metadata: ObjectMeta,
+    }
+}
+
+/// Some objects of one kind, each as its own JSON, so that one that cannot be read does not hide the
+/// others.
+#[derive(Deserialize)]
+pub struct List {
+    #[serde(default)]
+    pub metadata: ListMeta,
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+impl List {
+    pub fn items(&self) -> impl Iterator<Item = &[u8]> {
+        self.items.iter().flatten().map(|item| item.get().as_bytes())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The managers: state machines that know facts and notes, and never each other.
 
+pub mod api;
 pub mod containers;
 pub mod cri;
 pub mod images;
