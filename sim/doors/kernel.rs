@@ -2,7 +2,7 @@
 
 use super::disk::fault;
 use std::collections::BTreeMap;
-use steplet_core::effect::KernelOp;
+use steplet_core::effect::{KernelOp, Signals};
 use steplet_core::event::{Fault, FaultKind, KernelReply};
 
 #[derive(Debug, Default)]
@@ -35,6 +35,12 @@ impl Kernel {
                 Ok(KernelReply::Done)
             }
             KernelOp::ListCgroups { path } => Ok(KernelReply::Names(self.children(path))),
+            KernelOp::ReadSignals { .. } => Ok(KernelReply::Signals(Signals {
+                memory_capacity: 4 << 30,
+                memory_available: 2 << 30,
+                nodefs_capacity: 32 << 30,
+                nodefs_available: 16 << 30,
+            })),
             KernelOp::Figures => Ok(KernelReply::Text(Default::default())),
         }
     }

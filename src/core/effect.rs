@@ -183,8 +183,21 @@ pub enum KernelOp {
     RemoveCgroup { path: String },
     /// Child cgroups. Answer: `Names`; a missing one is empty.
     ListCgroups { path: String },
+    /// How much is left of what a node can run short of. Answer: `Signals`.
+    ReadSignals { root_dir: String },
     /// Figures of the process itself as Prometheus text: memory, CPU, turns of the loop, the tape. Answer: `Text`.
     Figures,
+}
+
+/// Bytes; what cannot be read is 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Signals {
+    pub memory_capacity: u64,
+    /// What is left when all pages go that can: MemTotal less the working set.
+    pub memory_available: u64,
+    /// Of the file system of the root directory.
+    pub nodefs_capacity: u64,
+    pub nodefs_available: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

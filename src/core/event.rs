@@ -1,5 +1,6 @@
 //! Everything that the core learns from the world, cut by door. Recorded on the tape before its step.
 
+use crate::effect::Signals;
 use crate::ids::{RequestId, Token};
 use crate::settings::Settings;
 use crate::time::Span;
@@ -73,6 +74,10 @@ pub struct Machine {
     pub hugepage_sizes: Vec<u64>,
     /// Bytes that the kernel had set aside in pages of each of these sizes when the program started.
     pub hugepage_bytes: Vec<u64>,
+    /// SMBIOS, or empty.
+    pub system_uuid: String,
+    /// SwapTotal in bytes.
+    pub swap_bytes: u64,
     /// Existing /sys/devices/system/cpu/cpu<N>/thermal_throttle directories: masked in containers.
     pub thermal_throttle: Vec<String>,
 }
@@ -167,6 +172,7 @@ pub enum KernelReply {
     /// Names of the child cgroups, sorted.
     Names(Vec<String>),
     Text(Bytes),
+    Signals(Signals),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

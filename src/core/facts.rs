@@ -5,6 +5,7 @@ use crate::event::Machine;
 use crate::limits::{PLEG_UNHEALTHY_AFTER, SYNC_REST_MIN};
 use crate::managers::images::pull::PullFacts;
 use crate::managers::node::events::EventsFacts;
+use crate::managers::node::node_object::NodeFacts;
 use crate::managers::node::runtime_status::RuntimeStatusFacts;
 use crate::managers::pods::housekeeping::HousekeepingFacts;
 use crate::managers::pods::pleg::PlegFacts;
@@ -29,6 +30,7 @@ pub struct Facts {
     pub pulls: PullFacts,
     pub runtime_status: RuntimeStatusFacts,
     pub events: EventsFacts,
+    pub node: NodeFacts,
     pub calls: CallFacts,
 }
 

@@ -16,6 +16,8 @@ pub enum Note {
     Image(ImageNote),
     /// Something that an operator should read: a Kubernetes event.
     Said(Box<Said>),
+    /// The Node is registered, or is another one than before: `facts.node` has it.
+    NodeKnown,
     /// A signal asks the program to end.
     ShutdownWanted,
 }

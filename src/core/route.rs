@@ -6,7 +6,7 @@ use crate::event::{Boot, Event, Item, Outcome, Signal};
 use crate::facts::Facts;
 use crate::managers::Managers;
 use crate::managers::images::pull;
-use crate::managers::node::runtime_status;
+use crate::managers::node::{lease, node_object, runtime_status};
 use crate::managers::pods::{housekeeping, pleg, runtime, sources};
 use crate::managers::server;
 use crate::note::{ImageNote, Note, PodNote, StepNote};
@@ -24,6 +24,8 @@ pub enum Then {
     Pull(pull::Ask),
     RuntimeStatus(runtime_status::Ask),
     Server(server::Ask),
+    Node(node_object::Ask),
+    Lease(lease::Ask),
 }
 
 macro_rules! then_from {
@@ -38,7 +40,7 @@ macro_rules! then_from {
 then_from! {
     Sources(sources::Ask), Runtime(runtime::Ask), Pleg(pleg::Ask),
     Housekeeping(housekeeping::Ask), Pull(pull::Ask), RuntimeStatus(runtime_status::Ask),
-    Server(server::Ask),
+    Server(server::Ask), Node(node_object::Ask), Lease(lease::Ask),
 }
 
 /// Takes an event to its manager.
@@ -71,6 +73,8 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.runtime_status.on_booted(cx);
     m.pleg.on_booted(cx);
     m.sources.on_booted(cx, boot.set_aside);
+    m.lease.on_booted(Rng::new(boot.seed).child(2));
+    m.node_object.on_booted(cx, Rng::new(boot.seed).child(3));
 }
 
 fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
@@ -80,6 +84,8 @@ fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
     m.sources.on_tick(cx);
     m.workers.on_tick(cx);
     m.housekeeping.on_tick(cx);
+    m.node_object.on_tick(cx);
+    m.lease.on_tick(cx);
 }
 
 fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
@@ -91,19 +97,23 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::Pull(ask) => m.pull.on_done(cx, ask, outcome),
         Then::RuntimeStatus(ask) => m.runtime_status.on_done(cx, ask, outcome),
         Then::Server(ask) => m.server.on_done(cx, ask, outcome),
+        Then::Node(ask) => m.node_object.on_done(cx, ask, outcome),
+        Then::Lease(ask) => m.lease.on_done(cx, ask, outcome),
     }
 }
 
 fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
     match then {
         Then::Sources(ask) => m.sources.on_item(cx, ask, item),
+        Then::Node(ask) => m.node_object.on_item(cx, *ask, item),
         // Their calls have no streams.
         Then::Runtime(_)
         | Then::Pleg(_)
         | Then::Housekeeping(_)
         | Then::Pull(_)
         | Then::RuntimeStatus(_)
-        | Then::Server(_) => {}
+        | Then::Server(_)
+        | Then::Lease(_) => {}
     }
 }
 
@@ -130,6 +140,7 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
             m.pull.on_note(cx, n);
         }
         Note::Said(said) => m.events.on_said(cx, said),
+        Note::NodeKnown => m.lease.on_node_known(cx),
         Note::ShutdownWanted => m.workers.on_shutdown(cx),
     }
 }
@@ -160,6 +171,8 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
         m.sources.deadline(),
         m.workers.deadline(),
         m.housekeeping.deadline(),
+        m.node_object.deadline(),
+        m.lease.deadline(),
     ]
     .into_iter()
     .flatten()

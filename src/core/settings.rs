@@ -8,6 +8,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// The release whose kubelet this agent stands for.
+pub const KUBERNETES_VERSION: &str = "v1.36.3";
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub node_name: String,

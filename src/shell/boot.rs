@@ -25,10 +25,13 @@ use steplet_core::event::Machine;
 /// The facts of this machine that a run begins with.
 pub fn machine() -> Machine {
     let kernel = Kernel::new();
+    let memory = Meminfo::current().ok();
     let release = uname().ok().map(|u| u.release().to_string_lossy().into_owned());
     Machine {
         cpus: cpus(),
-        memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
+        memory_bytes: memory.as_ref().map_or(0, |memory| memory.mem_total),
+        swap_bytes: memory.map_or(0, |memory| memory.swap_total),
+        system_uuid: system_uuid(),
         boot_id: read("/proc/sys/kernel/random/boot_id").trim().to_owned(),
         machine_id: machine_id(),
         kernel_version: release.unwrap_or_default(),
@@ -206,6 +209,18 @@ fn read(path: impl AsRef<Path>) -> String {
 pub fn cpus() -> u32 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1)
+}
+
+/// As cAdvisor finds it: SMBIOS, the device tree of boards without one, else the machine's id.
+fn system_uuid() -> String {
+    let files = [
+        "/sys/class/dmi/id/product_uuid",
+        "/proc/device-tree/system-id",
+        "/proc/device-tree/vm,uuid",
+        "/etc/machine-id",
+    ];
+    let texts = files.iter().map(|file| read(file).trim_matches(['\0', '\n', ' ']).to_owned());
+    texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
 }
 
 fn machine_id() -> String {

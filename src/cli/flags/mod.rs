@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use steplet_api::config::GoDuration;
 
 /// The version of Kubernetes whose kubelet this program stands in for.
-pub const KUBERNETES_VERSION: &str = "v1.36.3";
+pub use steplet_core::settings::KUBERNETES_VERSION;
 
 /// The flags that are not fields of the configuration.
 #[derive(Clone, Debug, PartialEq)]

@@ -38,7 +38,7 @@ runtime! {
     STOP_CONTAINER = "StopContainer", REMOVE_CONTAINER = "RemoveContainer",
     LIST_CONTAINERS = "ListContainers", CONTAINER_STATUS = "ContainerStatus",
 }
-images! { IMAGE_STATUS = "ImageStatus", PULL_IMAGE = "PullImage" }
+images! { IMAGE_STATUS = "ImageStatus", PULL_IMAGE = "PullImage", LIST_IMAGES = "ListImages" }
 
 /// A call to the runtime service with its deadline.
 pub fn call(path: &'static str, body: &impl Message, within: Span) -> Call {

@@ -23,6 +23,8 @@ pub struct Managers {
     pub(crate) housekeeping: pods::housekeeping::Housekeeping,
     pub(crate) pull: images::pull::Pull,
     pub(crate) runtime_status: node::runtime_status::RuntimeStatus,
+    pub(crate) node_object: node::node_object::NodeObject,
+    pub(crate) lease: node::lease::Lease,
     pub(crate) events: node::events::Events,
     pub(crate) server: server::Server,
 }

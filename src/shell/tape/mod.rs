@@ -47,6 +47,7 @@ pub fn call_name(call: &Call) -> Cow<'static, str> {
             KernelOp::SetCgroups(_) => "SetCgroups",
             KernelOp::RemoveCgroup { .. } => "RemoveCgroup",
             KernelOp::ListCgroups { .. } => "ListCgroups",
+            KernelOp::ReadSignals { .. } => "ReadSignals",
             KernelOp::Figures => "Figures",
         },
         Call::Helper(op) => match op {

@@ -146,6 +146,10 @@ fn outcome_words(outcome: &Outcome, call: &str) -> String {
         Outcome::Kernel(Ok(KernelReply::Names(names))) => format!("{} names", names.len()),
         Outcome::Kernel(Ok(KernelReply::Text(text))) => format!("{} bytes of text", text.len()),
         Outcome::Helper(Ok(HelperReply::Manifest(it))) => manifest(it),
+        Outcome::Kernel(Ok(KernelReply::Signals(it))) => {
+            let (memory, disk) = (it.memory_available >> 20, it.nodefs_available >> 20);
+            format!("{memory} MiB of memory, {disk} MiB of disk left")
+        }
         Outcome::Kernel(Ok(KernelReply::Done))
         | Outcome::Helper(Ok(HelperReply::Done | HelperReply::PodReady(_))) => "done".into(),
         Outcome::Disk(Err(fault)) | Outcome::Kernel(Err(fault)) | Outcome::Helper(Err(fault)) => {
@@ -249,7 +253,7 @@ fn call_words(call: &Call) -> String {
                 [] => String::new(),
             },
             KernelOp::RemoveCgroup { path } | KernelOp::ListCgroups { path } => path.clone(),
-            KernelOp::Figures => String::new(),
+            KernelOp::ReadSignals { .. } | KernelOp::Figures => String::new(),
         },
         Call::Helper(op) => match op {
             HelperOp::SetUpPod(setup) => setup.pod_dir.clone(),

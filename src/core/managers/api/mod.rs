@@ -17,7 +17,7 @@ use steplet_api::json;
 pub const WITHIN: Span = Span::from_secs(30);
 
 /// Why a request was not done.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Of HTTP; 0 when there was no answer at all.
     pub status: u16,

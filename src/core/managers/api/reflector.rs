@@ -12,6 +12,7 @@ use crate::ids::Token;
 use crate::rng::Rng;
 use crate::route::Then;
 use crate::time::{Mono, Span};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -74,14 +75,17 @@ pub enum Change<T> {
     Set(T),
     Gone(T),
     /// It is there in a form that cannot be read.
-    Unreadable(ObjectMeta, String),
+    Unreadable(Box<Unread>),
 }
+
+/// The name of an object that cannot be read, and why.
+pub type Unread = (ObjectMeta, String);
 
 /// All objects there are. Those that cannot be read are there too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed<T> {
     pub items: Vec<T>,
-    pub unreadable: Vec<(ObjectMeta, String)>,
+    pub unreadable: Vec<Unread>,
 }
 
 impl Reflector {
@@ -163,7 +167,8 @@ impl Reflector {
             Err(why) => {
                 let line = json::from_slice::<WatchLine<OnlyMeta>>(line);
                 let meta = line.map_or_else(|_| ObjectMeta::default(), |line| line.0.metadata);
-                return (kind == Ok(WatchKind::Set)).then_some(Change::Unreadable(meta, why));
+                return (kind == Ok(WatchKind::Set))
+                    .then_some(Change::Unreadable(Box::new((meta, why))));
             }
         };
         let version = &*object.metadata().resource_version;

@@ -72,9 +72,16 @@ pub enum Ask {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PullFacts {
     running: BTreeMap<Box<str>, Mono>,
+    /// Pulls that succeeded.
+    pulled: u64,
 }
 
 impl PullFacts {
+    /// How many pulls have succeeded in this life.
+    pub fn pulled(&self) -> u64 {
+        self.pulled
+    }
+
     /// Images being pulled, with the start of each.
     pub fn running(&self) -> &BTreeMap<Box<str>, Mono> {
         &self.running
@@ -136,6 +143,7 @@ impl Pull {
             }
             Ask::Pull { image } => {
                 let result = answer::<api::PullImageResponse>(outcome).map(|_| ());
+                cx.facts.pulls.pulled += u64::from(result.is_ok());
                 self.on_pulled(cx, &image, result);
             }
         }

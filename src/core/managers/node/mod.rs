@@ -1,4 +1,7 @@
 //! The node itself: the runtime's health, the events that an operator reads.
 
 pub mod events;
+pub mod lease;
+pub mod node_object;
+pub mod node_status;
 pub mod runtime_status;

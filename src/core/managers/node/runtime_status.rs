@@ -12,11 +12,13 @@ use crate::managers::cri::{self, answer};
 use crate::note::{Note, PodNote};
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 use steplet_api::cri as api;
 
 const PERIOD: Span = Span::from_secs(5);
+const HANDLERS_MOST: usize = 100;
 /// The version that a kubelet asks with.
 const API_VERSION: &str = "0.1.0";
 
@@ -41,13 +43,32 @@ pub struct RuntimeStatusFacts {
     runtime_problem: Option<String>,
     network_problem: Option<String>,
     recursive_read_only: bool,
+    /// By name; the default one has none.
+    handlers: BTreeMap<Box<str>, Handler>,
+    supplemental_groups_policy: Option<bool>,
     last_good: Option<Mono>,
     /// The last answer that it is ready.
     last_ready: Option<Mono>,
     last_error: Option<String>,
 }
 
+/// What a runtime handler can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Handler {
+    pub recursive_read_only: bool,
+    pub user_namespaces: bool,
+}
+
 impl RuntimeStatusFacts {
+    pub fn handlers(&self) -> &BTreeMap<Box<str>, Handler> {
+        &self.handlers
+    }
+
+    /// None: the runtime does not say.
+    pub fn supplemental_groups_policy(&self) -> Option<bool> {
+        self.supplemental_groups_policy
+    }
+
     /// `containerd`, empty before the first answer.
     pub fn name(&self) -> &str {
         &self.name
@@ -146,10 +167,12 @@ impl RuntimeStatus {
             Ask::Status => match answer::<api::StatusResponse>(outcome) {
                 Ok(status) => {
                     facts.last_good = Some(now);
-                    let handler = status.runtime_handlers.iter().find(|h| h.name.is_empty());
-                    let features = handler.and_then(|h| h.features.as_ref());
-                    facts.recursive_read_only =
-                        features.is_some_and(|f| f.recursive_read_only_mounts);
+                    facts.handlers = handlers(&status.runtime_handlers);
+                    let default = facts.handlers.get("");
+                    facts.recursive_read_only = default.is_some_and(|h| h.recursive_read_only);
+                    let features = status.features.as_ref();
+                    facts.supplemental_groups_policy =
+                        features.map(|f| f.supplemental_groups_policy);
                     let status = status.status.unwrap_or_default();
                     facts.runtime_problem = problem(&status, "RuntimeReady");
                     facts.network_problem = problem(&status, "NetworkReady");
@@ -172,6 +195,20 @@ impl RuntimeStatus {
         facts.last_error = text;
         self.next = Some(now + PERIOD);
     }
+}
+
+/// Bounded: a handler is a line of a configuration file.
+fn handlers(told: &[api::RuntimeHandler]) -> BTreeMap<Box<str>, Handler> {
+    let told = told.iter().take(HANDLERS_MOST);
+    let told = told.map(|handler| {
+        let features = handler.features.unwrap_or_default();
+        let features = Handler {
+            recursive_read_only: features.recursive_read_only_mounts,
+            user_namespaces: features.user_namespaces,
+        };
+        (handler.name.as_str().into(), features)
+    });
+    told.collect()
 }
 
 /// What a condition says against it; a condition that is not there says nothing.
