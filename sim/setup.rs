@@ -67,6 +67,8 @@ fn machine() -> Machine {
         controllers: ["cpu", "cpuset", "hugetlb", "memory", "pids"].map(str::to_owned).to_vec(),
         hugepage_sizes: vec![2 << 20],
         hugepage_bytes: vec![64 << 20],
+        system_uuid: "1d9c1c2e-0000-4000-8000-000000000001".into(),
+        swap_bytes: 0,
         thermal_throttle: Vec::new(),
     }
 }
