@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use crate::http1::Http1;
-use crate::http2_server::Http2;
+use crate::http2::server::Http2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {

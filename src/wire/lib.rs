@@ -10,7 +10,7 @@ pub mod grpc_client;
 mod grpc_frame;
 pub mod grpc_status;
 mod http1;
-mod http2_server;
+pub mod http2;
 pub mod http_server;
 mod outbox;
 pub mod percent;

@@ -1,8 +1,8 @@
-//! TLS as a filter: encrypted bytes in, plain bytes out, and back. The server's side.
+//! TLS as a filter: encrypted bytes in, plain bytes out, and back.
 //!
-//! A client's certificate is asked for if a CA is given, and never demanded: like kubelet, the
-//! server lets every client in, and whoever authenticates requests asks [`TlsSession::client`] who
-//! it is.
+//! A server asks for a client's certificate if a CA is given, and never demands it: like kubelet, it
+//! lets every client in, and whoever authenticates requests asks [`TlsSession::client`] who it is.
+//! A client ([`TlsClient`]) judges the server in the handshake.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -12,14 +12,16 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig};
-use rustls::{ServerConnection, SignatureScheme};
+use rustls::{ClientConnection, Connection, DigitallySignedStruct, DistinguishedName};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
+pub use client::{TlsClient, Trust};
 pub use settings::{TlsError, TlsSettings};
 pub use subject::Subject;
 
+mod client;
 mod settings;
 mod subject;
 
@@ -78,7 +80,7 @@ impl TlsServer {
         let mut connection = connection.expect("a server configuration with suites and curves");
         connection.set_buffer_limit(Some(BUFFER_MAX));
         TlsSession {
-            connection,
+            connection: Connection::Server(connection),
             client_ca: self.client_ca.clone(),
             ended: false,
             fresh: true,
@@ -127,16 +129,21 @@ pub struct Client {
 
 /// One connection; see the module.
 pub struct TlsSession {
-    connection: ServerConnection,
+    connection: Connection,
     client_ca: Option<Arc<dyn ClientCertVerifier>>,
     ended: bool,
-    /// Nothing has been fed yet.
+    /// A client may still show by its first bytes that it does not speak TLS.
     fresh: bool,
     /// What goes out in place of TLS.
     in_plain: &'static [u8],
 }
 
 impl TlsSession {
+    fn of_client(connection: ClientConnection) -> TlsSession {
+        let connection = Connection::Client(connection);
+        TlsSession { connection, client_ca: None, ended: false, fresh: false, in_plain: &[] }
+    }
+
     /// Takes bytes from the socket, and hands plain ones to `plain` as they come out.
     ///
     /// Afterwards [`Self::write_to`] may have something, also after an error.
@@ -157,18 +164,18 @@ impl TlsSession {
                 plain(bytes);
                 reader.consume(n);
             }
-            self.ended = done.map_err(|error| Broken(error.to_string()))?.peer_has_closed();
+            self.ended = done.map_err(|error| Broken(client::words(&error)))?.peer_has_closed();
         }
         Ok(())
     }
 
-    /// The socket is at its end. An error means that the client never said so within TLS: what came
+    /// The socket is at its end. An error means that the other side never said so within TLS: what came
     /// may be less than what was sent.
     pub fn feed_eof(&mut self) -> Result<(), Broken> {
         if self.ended { Ok(()) } else { Err(Broken("cut off without close_notify".into())) }
     }
 
-    /// Has the client said that it sends no more?
+    /// Has the other side said that it sends no more?
     pub fn is_ended(&self) -> bool {
         self.ended
     }
@@ -200,7 +207,7 @@ impl TlsSession {
         })
     }
 
-    /// Takes plain bytes for the client from the front of `plain` and says how many; none while the
+    /// Takes plain bytes for the other side from the front of `plain` and says how many; none while the
     /// buffer is full.
     pub fn write(&mut self, plain: &[u8]) -> usize {
         // A writer into memory fails only after the end of the session.

@@ -4,5 +4,7 @@ mod canon;
 mod grpc_client;
 mod http1;
 mod http2;
+mod http2_client;
 mod memory;
 mod tls;
+mod tls_client;

@@ -64,6 +64,8 @@ pub enum TlsError {
     NoCurve,
     /// The PEM of a certificate, key or CA bundle, or what is in it.
     BadPem(&'static str, String),
+    /// Neither a host name nor an address.
+    BadName(String),
 }
 
 impl fmt::Display for TlsError {
@@ -88,6 +90,7 @@ impl fmt::Display for TlsError {
                 )
             }
             TlsError::BadPem(what, why) => write!(f, "{what}: {why}"),
+            TlsError::BadName(name) => write!(f, "{name:?} is no name of a server"),
         }
     }
 }
