@@ -28,6 +28,10 @@ pub enum PodNote {
     Configured { uid: PodUid },
     /// No source has the pod any more.
     Unconfigured { uid: PodUid },
+    /// The API server has another status of a pod of its own, or has taken ours: `facts.sources` has it.
+    ObjectChanged { uid: PodUid },
+    /// It has other pictures of static pods.
+    MirrorsChanged,
     /// All sources have been read at least once.
     SourcesReady,
     /// The runtime was looked at: `facts.pleg` is fresh for this pod.

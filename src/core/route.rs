@@ -7,7 +7,7 @@ use crate::facts::Facts;
 use crate::managers::Managers;
 use crate::managers::images::pull;
 use crate::managers::node::{lease, node_object, runtime_status};
-use crate::managers::pods::{housekeeping, pleg, runtime, sources};
+use crate::managers::pods::{housekeeping, mirror, pleg, runtime, sources, status_sync};
 use crate::managers::server;
 use crate::note::{ImageNote, Note, PodNote, StepNote};
 use crate::rng::Rng;
@@ -26,6 +26,8 @@ pub enum Then {
     Server(server::Ask),
     Node(node_object::Ask),
     Lease(lease::Ask),
+    StatusSync(status_sync::Ask),
+    Mirror(mirror::Ask),
 }
 
 macro_rules! then_from {
@@ -41,6 +43,7 @@ then_from! {
     Sources(sources::Ask), Runtime(runtime::Ask), Pleg(pleg::Ask),
     Housekeeping(housekeeping::Ask), Pull(pull::Ask), RuntimeStatus(runtime_status::Ask),
     Server(server::Ask), Node(node_object::Ask), Lease(lease::Ask),
+    StatusSync(status_sync::Ask), Mirror(mirror::Ask),
 }
 
 /// Takes an event to its manager.
@@ -72,7 +75,9 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.workers.on_booted(cx.now.mono, Rng::new(boot.seed).child(1));
     m.runtime_status.on_booted(cx);
     m.pleg.on_booted(cx);
-    m.sources.on_booted(cx, boot.set_aside);
+    m.sources.on_booted(cx, boot.set_aside, Rng::new(boot.seed).child(4));
+    m.status_sync.on_booted(Rng::new(boot.seed).child(5));
+    m.mirror.on_booted(Rng::new(boot.seed).child(6));
     m.lease.on_booted(Rng::new(boot.seed).child(2));
     m.node_object.on_booted(cx, Rng::new(boot.seed).child(3));
 }
@@ -86,6 +91,8 @@ fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
     m.housekeeping.on_tick(cx);
     m.node_object.on_tick(cx);
     m.lease.on_tick(cx);
+    m.status_sync.on_tick(cx);
+    m.mirror.on_tick(cx);
 }
 
 fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
@@ -99,6 +106,8 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::Server(ask) => m.server.on_done(cx, ask, outcome),
         Then::Node(ask) => m.node_object.on_done(cx, ask, outcome),
         Then::Lease(ask) => m.lease.on_done(cx, ask, outcome),
+        Then::StatusSync(ask) => m.status_sync.on_done(cx, ask, outcome),
+        Then::Mirror(ask) => m.mirror.on_done(cx, ask, outcome),
     }
 }
 
@@ -113,7 +122,9 @@ fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
         | Then::Pull(_)
         | Then::RuntimeStatus(_)
         | Then::Server(_)
-        | Then::Lease(_) => {}
+        | Then::Lease(_)
+        | Then::StatusSync(_)
+        | Then::Mirror(_) => {}
     }
 }
 
@@ -122,6 +133,9 @@ pub(crate) fn drain(m: &mut Managers, cx: &mut Cx<'_>) {
     while let Some(n) = cx.next_note() {
         note(m, cx, &n);
     }
+    // What goes to the API server is decided once, when all that the step changed is known.
+    m.status_sync.go_on(cx);
+    m.mirror.go_on(cx);
 }
 
 fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
@@ -140,7 +154,10 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
             m.pull.on_note(cx, n);
         }
         Note::Said(said) => m.events.on_said(cx, said),
-        Note::NodeKnown => m.lease.on_node_known(cx),
+        Note::NodeKnown => {
+            m.lease.on_node_known(cx);
+            m.mirror.on_node_known();
+        }
         Note::ShutdownWanted => m.workers.on_shutdown(cx),
     }
 }
@@ -148,6 +165,8 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
 fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
     m.workers.on_note(cx, note);
     m.status.on_note(cx, note);
+    m.status_sync.on_note(cx, note);
+    m.mirror.on_note(note);
     m.housekeeping.on_note(cx, note);
     m.server.on_note(cx, note);
     match note {
@@ -155,6 +174,8 @@ fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
         PodNote::RuntimeBack => m.runtime_status.on_runtime_back(cx),
         PodNote::Configured { .. }
         | PodNote::Unconfigured { .. }
+        | PodNote::ObjectChanged { .. }
+        | PodNote::MirrorsChanged
         | PodNote::SourcesReady
         | PodNote::Inspected { .. }
         | PodNote::RuntimeNamed
@@ -173,6 +194,8 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
         m.housekeeping.deadline(),
         m.node_object.deadline(),
         m.lease.deadline(),
+        m.status_sync.deadline(),
+        m.mirror.deadline(),
     ]
     .into_iter()
     .flatten()

@@ -19,6 +19,8 @@ pub struct Managers {
     pub(crate) workers: pods::workers::Workers,
     pub(crate) runtime: pods::runtime::Runtime,
     pub(crate) status: pods::status::Status,
+    pub(crate) status_sync: pods::status_sync::StatusSync,
+    pub(crate) mirror: pods::mirror::Mirror,
     pub(crate) pleg: pods::pleg::Pleg,
     pub(crate) housekeeping: pods::housekeeping::Housekeeping,
     pub(crate) pull: images::pull::Pull,

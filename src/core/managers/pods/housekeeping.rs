@@ -108,6 +108,8 @@ impl Housekeeping {
             | PodNote::Unconfigured { .. }
             | PodNote::RuntimeBack
             | PodNote::RuntimeNamed
+            | PodNote::ObjectChanged { .. }
+            | PodNote::MirrorsChanged
             | PodNote::Swept { .. } => {}
         }
     }

@@ -2,14 +2,15 @@
 
 pub mod admit;
 pub mod housekeeping;
+pub mod mirror;
 pub mod plan;
 pub mod pleg;
 pub mod policy;
 mod requests;
 pub mod runtime;
 pub mod sources;
-pub mod static_pod;
 pub mod status;
 pub mod status_plan;
+pub mod status_sync;
 pub mod view;
 pub mod workers;

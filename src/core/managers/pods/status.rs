@@ -49,6 +49,8 @@ impl Status {
             | PodNote::SourcesReady
             | PodNote::Inspected { .. }
             | PodNote::Swept { .. }
+            | PodNote::ObjectChanged { .. }
+            | PodNote::MirrorsChanged
             | PodNote::RuntimeBack => {}
             PodNote::RuntimeNamed => {
                 let uids: Vec<PodUid> = cx.facts.workers.all().keys().cloned().collect();
@@ -65,13 +67,16 @@ impl Status {
         // What an earlier life of this UID left says nothing of this one.
         let (life, fresh) = (worker.life(), *worker.phase() == Phase::Removing);
         let known = facts.statuses.statuses.get(uid).filter(|known| known.life == life);
-        let old = known.map(|known| &known.status);
+        let known = known.map(|known| &known.status);
         // Before the first look at the runtime nothing is known: a running pod would be shown as Pending, or with
         // container IDs that name no runtime.
         let unnamed = facts.runtime_status.name().is_empty();
-        if old.is_none() && (unnamed || !facts.pleg.fresh(uid)) {
+        if known.is_none() && (unnamed || !facts.pleg.fresh(uid)) {
             return;
         }
+        // An earlier life of the agent has written into the pod's object: times and conditions go on from there.
+        let written = facts.sources.pod(uid).map(|pod| &pod.status);
+        let old = known.or(written.filter(|status| status.start_time.is_some()));
         let input = StatusInput {
             pod: worker.pod(),
             view: facts.pleg.view(uid).filter(|_| !fresh),
@@ -86,7 +91,7 @@ impl Status {
             machine: facts.boot.machine(),
         };
         let status = pod_status(&input);
-        if old != Some(&status) {
+        if known != Some(&status) {
             facts.statuses.statuses.insert(uid.clone(), Known { life, status });
         }
     }
@@ -108,7 +113,9 @@ fn verdict(worker: &Worker) -> Verdict<'_> {
         Some(Ending { why: Why::DeadlineExceeded, .. }) => {
             Verdict::Failed("DeadlineExceeded", DEADLINE_MESSAGE)
         }
-        Some(Ending { why: Why::Finished | Why::Unconfigured, .. }) | None => Verdict::None,
+        Some(Ending { why: Why::Finished | Why::Deleted | Why::Unconfigured, .. }) | None => {
+            Verdict::None
+        }
     }
 }
 

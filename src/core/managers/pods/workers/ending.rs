@@ -14,7 +14,9 @@ use crate::managers::pods::view::PodView;
 use crate::note::{Note, PodNote, StepError, StepNote};
 use crate::planted::planted;
 use crate::time::Span;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use steplet_api::pod::Pod;
 
 /// After an error of the clean-up: what is busy is soon free.
 const RETRY_CLEANING: Span = Span::from_secs(1);
@@ -34,6 +36,24 @@ impl Workers {
         if alive && let Phase::Cleaning(ending) | Phase::Ended(ending) = &worker.phase {
             worker.phase = Phase::Terminating(Ending { asked: None, ..ending.clone() });
         }
+    }
+
+    /// Takes in a new form of a pod that is ending: its grace can become shorter.
+    pub(super) fn hasten(&mut self, cx: &mut Cx<'_>, uid: &PodUid, pod: Arc<Pod>) {
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return };
+        worker.redefine(pod);
+        let grace = worker.grace_seconds(None);
+        if let Phase::Terminating(ending) = &mut worker.phase
+            && grace < ending.grace_seconds
+        {
+            ending.grace_seconds = grace;
+            worker.pause = None;
+            if worker.busy {
+                cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
+            }
+        }
+        cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
+        self.advance(cx, uid);
     }
 
     pub(super) fn terminate(&mut self, cx: &mut Cx<'_>, uid: &PodUid, why: Why) {

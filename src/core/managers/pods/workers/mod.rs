@@ -25,7 +25,7 @@ use super::plan::{self, Marks, Plan, Step};
 use super::requests::field_of;
 use super::view::PodView;
 pub use worker::{Ending, Phase, Reason, Requests, Why, Worker};
-use worker::{deadline_at, finished_otherwise};
+use worker::{deadline_at, finished_otherwise, over_by_object};
 
 use crate::cx::Cx;
 use crate::effect::Effect;
@@ -44,6 +44,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use steplet_api::pod::Pod;
+use steplet_api::pod_facts::is_static;
 
 /// After an error (backOffPeriod in pkg/kubelet/kubelet.go): 10 s, stretched by up to half.
 const RETRY: Span = Span::from_secs(10);
@@ -124,7 +125,11 @@ impl Workers {
             }
             // Nothing of it is being swept away any more.
             PodNote::Swept { uid } => self.advance(cx, uid),
-            PodNote::RuntimeNamed | PodNote::Progressed { .. } | PodNote::Forgotten { .. } => {}
+            PodNote::RuntimeNamed
+            | PodNote::Progressed { .. }
+            | PodNote::ObjectChanged { .. }
+            | PodNote::MirrorsChanged
+            | PodNote::Forgotten { .. } => {}
         }
     }
 
@@ -145,6 +150,10 @@ impl Workers {
                 workers.insert(uid.clone(), worker);
                 self.adopt_namesakes(cx, uid);
             }
+            // A pod of the API server has one life: what comes while it ends is about its end.
+            Some(worker) if worker.ending().is_some() && !is_static(&pod) => {
+                return self.hasten(cx, uid, pod);
+            }
             Some(worker) if matches!(worker.phase, Phase::Ended(_)) => {
                 self.begin_anew(cx, uid, pod);
             }
@@ -160,6 +169,9 @@ impl Workers {
                     cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
                 }
             }
+        }
+        if let Some(why) = cx.facts.workers.workers.get(uid).and_then(|w| over_by_object(&w.pod)) {
+            return self.terminate(cx, uid, why);
         }
         self.warn_of_unsupported(cx, uid);
         cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));

@@ -17,7 +17,8 @@ use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 use steplet_api::container::Container;
 use steplet_api::pod::Pod;
-use steplet_api::pod_facts::{QosClass, effective_requests, qos_class};
+use steplet_api::pod_facts::{QosClass, effective_requests, is_static, qos_class};
+use steplet_api::status::phase;
 
 /// The default of `terminationGracePeriodSeconds`.
 const GRACE_DEFAULT: i64 = 30;
@@ -102,6 +103,8 @@ pub struct Ending {
 pub enum Why {
     /// Every container ended by itself.
     Finished,
+    /// The API server was asked to delete it.
+    Deleted,
     /// No source has it any more, or the program leaves and takes its pods with it.
     Unconfigured,
     /// The admission said no: reason and message.
@@ -207,7 +210,10 @@ impl Worker {
         let noted = || view?.containers.iter().find_map(|c| c.grace_seconds);
         let grace = match self.orphan {
             true => noted(),
-            false => self.pod.spec.termination_grace_period_seconds,
+            false => {
+                let asked = self.pod.metadata.deletion_grace_period_seconds;
+                asked.or(self.pod.spec.termination_grace_period_seconds)
+            }
         };
         let grace = grace.unwrap_or(if self.orphan { 1 } else { GRACE_DEFAULT });
         grace.max(GRACE_LEAST) * if planted(3) { 2 } else { 1 }
@@ -223,6 +229,17 @@ pub(super) fn finished_otherwise(pod: &Pod, view: Option<&PodView>) -> bool {
         shown.is_some_and(|s| !s.hash.is_empty() && *s.hash != *hash::hash_text(c))
     };
     policy::pod_finished(pod, view) && pod.spec.containers.iter().any(other)
+}
+
+/// Why a pod is not to run any more by its object in the API server: it is being deleted, or its phase is a last one.
+pub(super) fn over_by_object(pod: &Pod) -> Option<Why> {
+    if is_static(pod) {
+        return None;
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some(Why::Deleted);
+    }
+    matches!(&*pod.status.phase, phase::SUCCEEDED | phase::FAILED).then_some(Why::Finished)
 }
 
 /// When activeDeadlineSeconds will have passed.

@@ -187,6 +187,8 @@ pub fn differs(old: &Pod, new: &Pod) -> bool {
         kept.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     old.spec != new.spec
+        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        || old.metadata.deletion_grace_period_seconds != new.metadata.deletion_grace_period_seconds
         || old.metadata.labels != new.metadata.labels
         || annotations(old) != annotations(new)
 }

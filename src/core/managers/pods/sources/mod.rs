@@ -1,13 +1,15 @@
-//! Where pods come from: the manifest directory (or file) and the manifest URL.
+//! Where pods come from: the manifest directory (or file), the manifest URL, and the API server.
 //!
 //! Upstream: pkg/kubelet/config/{file,file_linux,http,config}.go (v1.36).
-//! Owns: what was last read from each file and URL. Publishes: `facts.sources`, the pods that are wanted.
+//! Owns: what was last read from each file, from the URL and from the API server. Publishes: `facts.sources`, the pods that are wanted.
 //! Hears: Booted. Says: Configured, Unconfigured, SourcesReady, Said. Asks: manifests, the watch on them.
 //! Never: drops a pod because its manifest cannot be read at the moment (bottlerocket#1396); only a manifest that is
 //! gone, or a good one that says otherwise, does. Of two manifests with one pod name the first by file name wins
 //! (k/k#136962).
 
-use super::static_pod::{self, Origin, differs, static_pods};
+mod api_pods;
+pub mod static_pod;
+
 use crate::cx::Cx;
 use crate::effect::{Call, DiskOp, HelperOp};
 use crate::event::{DiskReply, HelperReply, Item, Manifest, Outcome, SetAside};
@@ -15,14 +17,19 @@ use crate::ids::{PodUid, Token};
 use crate::limits::{MESSAGE_BYTES_MAX, PODS_MAX};
 use crate::managers::cri;
 use crate::note::{Note, PodNote, Said};
+use crate::rng::Rng;
 use crate::time::{Mono, Span};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_pods::ApiPods;
 use serde::{Deserialize, Serialize};
+use static_pod::{Origin, differs, static_pods};
 use steplet_api::pod::Pod;
+use steplet_api::pod_facts::is_static;
 
 /// A broken watch is set up again after 1 s, doubled up to 20 s; the scan goes on meanwhile. One that lasted or saw
 /// something begins at 1 s again.
@@ -41,6 +48,7 @@ pub struct Sources {
     /// By file name (sorted: the first wins), then the URL.
     files: BTreeMap<String, Entry>,
     url: Option<Entry>,
+    api: ApiPods,
     files_read: bool,
     first_read: Option<Mono>,
     last_read: Mono,
@@ -76,12 +84,14 @@ pub enum Ask {
     Files,
     Watch,
     Url,
+    Api,
 }
 
 /// The published slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourcesFacts {
     pods: BTreeMap<PodUid, Arc<Pod>>,
+    mirrors: BTreeMap<(Box<str>, Box<str>), Arc<Pod>>,
     ready: bool,
     problems: BTreeMap<String, String>,
 }
@@ -93,6 +103,23 @@ impl SourcesFacts {
 
     pub fn pods(&self) -> &BTreeMap<PodUid, Arc<Pod>> {
         &self.pods
+    }
+
+    /// The API server's picture of a static pod.
+    pub fn mirror(&self, pod: &Pod) -> Option<&Arc<Pod>> {
+        let meta = &pod.metadata;
+        self.mirrors.get(&(meta.namespace.clone(), meta.name.clone()))
+    }
+
+    /// All pictures of static pods that the API server has for this node, by namespace and name.
+    pub fn mirrors(&self) -> &BTreeMap<(Box<str>, Box<str>), Arc<Pod>> {
+        &self.mirrors
+    }
+
+    /// The object of a pod as the API server last had it: its own, or the picture of a static one.
+    pub fn object(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
+        let pod = self.pods.get(uid)?;
+        if is_static(pod) { self.mirror(pod) } else { Some(pod) }
     }
 
     /// All configured sources were read at least once.
@@ -108,8 +135,11 @@ impl SourcesFacts {
 }
 
 impl Sources {
-    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>, set_aside: Vec<SetAside>) {
+    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>, set_aside: Vec<SetAside>, rng: Rng) {
         self.set_aside = set_aside;
+        if cx.facts.settings().api.is_some() {
+            self.api.start(cx, rng);
+        }
         let settings = cx.facts.settings();
         self.files_read = settings.static_pod_path.is_empty();
         self.url_read = settings.static_pod_url.is_empty();
@@ -125,6 +155,7 @@ impl Sources {
     }
 
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        self.api.reflector().on_tick(cx, Ask::Api);
         let due: Vec<Timer> =
             self.timers.iter().filter(|(_, at)| **at <= cx.now.mono).map(|(t, _)| *t).collect();
         for timer in due {
@@ -138,7 +169,7 @@ impl Sources {
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.timers.values().min().copied()
+        self.timers.values().copied().chain(self.api.deadline()).min()
     }
 
     pub(crate) fn on_item(&mut self, cx: &mut Cx<'_>, then: &Ask, item: Item) {
@@ -165,13 +196,23 @@ impl Sources {
                 self.take(cx, &mut entry, &manifest, "file", &place);
                 self.files.insert(manifest.name, entry);
             }
-            (Ask::Watch | Ask::Files | Ask::Url, _) => {}
+            (Ask::Api, Item::Line(line)) => {
+                if self.api.on_line(cx, &line) {
+                    self.settle(cx);
+                }
+            }
+            (Ask::Watch | Ask::Files | Ask::Url | Ask::Api, _) => {}
         }
     }
 
     pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, then: Ask, outcome: Outcome) {
         let now = cx.now.mono;
         match then {
+            Ask::Api => {
+                if self.api.on_done(cx, outcome) {
+                    self.settle(cx);
+                }
+            }
             Ask::Files => {
                 self.reading = None;
                 let file_check = cx.facts.settings().file_check.max(CHECK_LEAST);
@@ -344,6 +385,12 @@ impl Sources {
                 }
             }
         }
+        for (uid, pod) in self.api.pods() {
+            wanted.entry(uid.clone()).or_insert_with(|| pod.clone());
+        }
+        for (uid, text) in self.api.problems() {
+            ignored.insert(format!("api: {uid}"), text.clone());
+        }
         for (key, text) in &ignored {
             if cx.facts.sources.problems.get(key) != Some(text) {
                 said(cx, None, "FailedValidation", text.clone());
@@ -368,20 +415,39 @@ impl Sources {
         let gone = facts.pods.iter();
         let gone = gone.filter(|(uid, old)| wanted.get(*uid).is_none_or(|new| !same(old, new)));
         let gone: Vec<PodUid> = gone.map(|(uid, _)| uid.clone()).collect();
-        let changed = |uid: &PodUid, pod: &Pod| {
-            facts.pods.get(uid).is_none_or(|old| differs(old, pod) || !same(old, pod))
+        let changed = |uid: &PodUid, pod: &Arc<Pod>| match facts.pods.get(uid) {
+            Some(old) => !Arc::ptr_eq(old, pod) && (differs(old, pod) || !same(old, pod)),
+            None => true,
+        };
+        // Only what the API server says of it is new: its status is to be compared.
+        let told = |uid: &PodUid, pod: &Arc<Pod>| {
+            facts.pods.get(uid).is_some_and(|old| !Arc::ptr_eq(old, pod))
         };
         let news = wanted.iter().filter(|(uid, pod)| changed(uid, pod));
         let news: Vec<PodUid> = news.map(|(uid, _)| uid.clone()).collect();
+        let told = wanted.iter().filter(|(uid, pod)| told(uid, pod) && !is_static(pod));
+        let told: Vec<PodUid> = told.map(|(uid, _)| uid.clone()).collect();
+        let mirrored = facts.mirrors != *self.api.mirrors();
+        if mirrored {
+            facts.mirrors = self.api.mirrors().clone();
+        }
         facts.pods = wanted;
         facts.problems = problems;
-        facts.ready = self.files_read && self.url_read;
+        let api = cx.facts.boot.settings().api.is_some();
+        let facts = &mut cx.facts.sources;
+        facts.ready = self.files_read && self.url_read && (self.api.read() || !api);
         // Upstream's order: what is removed goes first.
         for uid in gone {
             cx.say(Note::Pod(PodNote::Unconfigured { uid }));
         }
         for uid in news {
             cx.say(Note::Pod(PodNote::Configured { uid }));
+        }
+        for uid in told {
+            cx.say(Note::Pod(PodNote::ObjectChanged { uid }));
+        }
+        if mirrored {
+            cx.say(Note::Pod(PodNote::MirrorsChanged));
         }
         if cx.facts.sources.ready && !core::mem::replace(&mut self.ready_said, true) {
             cx.say(Note::Pod(PodNote::SourcesReady));

@@ -1,0 +1,288 @@
+//! Brings the status of each pod to the API server, and takes pods off it that have ended.
+//!
+//! Upstream: pkg/kubelet/status/status_manager.go (v1.36).
+//! Owns: what is under way to the API server, and its answers until the watch has them too.
+//! Publishes: -. Hears: Progressed, ObjectChanged, Configured, MirrorsChanged, Forgotten, Unconfigured. Says: -.
+//! Asks: PATCH of a pod's status, DELETE of a pod.
+//! Never: writes a status that the API server has; deletes a pod that nobody asked to delete, that may still run, or
+//! whose last status is not there yet. Both name the UID.
+
+use super::workers::Phase;
+use crate::cx::Cx;
+use crate::effect::{Call, Lane, Verb};
+use crate::event::Outcome;
+use crate::facts::Facts;
+use crate::ids::PodUid;
+use crate::managers::api::{Refusal, judged, request};
+use crate::note::PodNote;
+use crate::rng::Rng;
+use crate::time::{Mono, Span};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use steplet_api::cluster::{POD_STATUS_KEYS, merge_patch};
+use steplet_api::json;
+use steplet_api::pod::Pod;
+use steplet_api::pod_facts::is_static;
+use steplet_api::status::{PodCondition, PodStatus, phase};
+
+/// After a failure, doubled up to the most: upstream looks again every ten seconds.
+const REST: Span = Span::from_secs(1);
+const REST_MOST: Span = Span::from_secs(10);
+/// Requests under way at once.
+const AT_ONCE: usize = 8;
+/// Conditions that a kubelet writes. All others are somebody else's.
+const OURS: [&str; 9] = [
+    "PodScheduled",
+    "Ready",
+    "Initialized",
+    "ContainersReady",
+    "PodReadyToStartContainers",
+    "PodResizePending",
+    "PodResizeInProgress",
+    "DisruptionTarget",
+    "AllContainersRestarting",
+];
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatusSync {
+    rng: Rng,
+    /// To be compared with what the API server has.
+    wanted: BTreeSet<PodUid>,
+    under_way: BTreeSet<PodUid>,
+    /// The objects as they were answered, newer than what the watch has brought.
+    answered: BTreeMap<PodUid, Answered>,
+    rest: Option<Span>,
+    /// Nothing is asked before.
+    not_before: Option<Mono>,
+    problem: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Answered {
+    /// Of the object, and its version.
+    uid: Box<str>,
+    version: u64,
+    status: PodStatus,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    Patch(PodUid),
+    Delete(PodUid),
+}
+
+impl StatusSync {
+    pub(crate) fn on_booted(&mut self, rng: Rng) {
+        self.rng = rng;
+    }
+
+    pub(crate) fn on_note(&mut self, cx: &mut Cx<'_>, note: &PodNote) {
+        if cx.facts.settings().api.is_none() {
+            return;
+        }
+        match note {
+            PodNote::Progressed { uid }
+            | PodNote::Configured { uid }
+            | PodNote::ObjectChanged { uid } => {
+                self.wanted.insert(uid.clone());
+            }
+            PodNote::MirrorsChanged => {
+                let pods = cx.facts.sources.pods().iter().filter(|(_, pod)| is_static(pod));
+                self.wanted.extend(pods.map(|(uid, _)| uid.clone()));
+            }
+            PodNote::Forgotten { uid } | PodNote::Unconfigured { uid } => {
+                self.wanted.remove(uid);
+                self.answered.remove(uid);
+            }
+            PodNote::SourcesReady
+            | PodNote::Inspected { .. }
+            | PodNote::RuntimeBack
+            | PodNote::RuntimeNamed
+            | PodNote::Swept { .. } => {}
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.not_before.filter(|_| !self.wanted.is_empty())
+    }
+
+    pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        if self.not_before.is_some_and(|at| at <= cx.now.mono) {
+            self.not_before = None;
+            self.go_on(cx);
+        }
+    }
+
+    pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, ask: Ask, outcome: Outcome) {
+        let answer = judged(outcome);
+        match ask {
+            Ask::Patch(uid) => {
+                self.under_way.remove(&uid);
+                match answer {
+                    Ok(body) => {
+                        (self.rest, self.problem) = (None, None);
+                        if let Ok(pod) = json::from_slice::<Pod>(&body) {
+                            let version = version(&pod);
+                            let (uid_of, status) = (pod.metadata.uid, pod.status);
+                            let answered = Answered { uid: uid_of, version, status };
+                            self.answered.insert(uid.clone(), answered);
+                        }
+                        self.wanted.insert(uid);
+                    }
+                    // The watch will say what became of it.
+                    Err(refusal) if matches!(refusal.status, 404 | 409) => {}
+                    Err(refusal) => self.again(cx, uid, refusal),
+                }
+            }
+            Ask::Delete(uid) => {
+                self.under_way.remove(&uid);
+                match answer {
+                    Ok(_) => (self.rest, self.problem) = (None, None),
+                    Err(refusal) if matches!(refusal.status, 404 | 409) => {}
+                    Err(refusal) => self.again(cx, uid, refusal),
+                }
+            }
+        }
+    }
+
+    fn again(&mut self, cx: &Cx<'_>, uid: PodUid, refusal: Refusal) {
+        self.wanted.insert(uid);
+        if self.problem.as_ref() != Some(&refusal.message) {
+            log::warn!("The status of a pod cannot be written: {}", refusal.message);
+            self.problem = Some(refusal.message);
+        }
+        if self.not_before.is_none() {
+            let rest = self.rest.map_or(REST, |rest| rest.times(2).min(REST_MOST));
+            self.rest = Some(rest);
+            let rest = refusal.retry_after.unwrap_or(self.rng.jitter(rest, 20));
+            self.not_before = Some(cx.now.mono + rest);
+        }
+    }
+
+    /// At the end of a step, when all that it changed is known.
+    pub(crate) fn go_on(&mut self, cx: &mut Cx<'_>) {
+        if self.not_before.is_some() {
+            return;
+        }
+        let mut later = BTreeSet::new();
+        while let Some(uid) = self.wanted.pop_first() {
+            if self.under_way.contains(&uid) || self.under_way.len() >= AT_ONCE {
+                later.insert(uid);
+            } else if let Some((ask, call)) = self.next(cx.facts, &uid) {
+                self.under_way.insert(uid);
+                cx.call(ask, call);
+            }
+        }
+        self.wanted = later;
+    }
+
+    /// What is to be written of a pod, or that it is to go.
+    fn next(&mut self, facts: &Facts, uid: &PodUid) -> Option<(Ask, Call)> {
+        let object = facts.sources.object(uid)?;
+        let has = self.shown(uid, object);
+        let status = facts.statuses.status(uid);
+        if let Some(status) = status {
+            let new = merged(status, &has);
+            let (before, after) = (json!({ "status": has }), json!({ "status": new }));
+            if let Some(mut patch) = merge_patch(&before, &after, POD_STATUS_KEYS) {
+                patch["metadata"] = json!({ "uid": object.metadata.uid });
+                let path = format!("{}/status", path(object));
+                let call = request(Verb::Patch, path, json::to_vec(&patch).into(), Lane::Main);
+                return Some((Ask::Patch(uid.clone()), call));
+            }
+        }
+        // Its end was asked for, nothing of it is left, and the last word on it is there.
+        let asked = object.metadata.deletion_timestamp.is_some();
+        let worker = facts.workers.worker(uid);
+        let over = worker.is_some_and(|worker| matches!(worker.phase(), Phase::Ended(_)));
+        let last = matches!(&*has.phase, phase::SUCCEEDED | phase::FAILED);
+        if asked && over && last && status.is_some() && !is_static(facts.sources.pod(uid)?) {
+            return Some((Ask::Delete(uid.clone()), delete(object)));
+        }
+        None
+    }
+
+    /// The status as the API server has it, by the watch or by a later answer.
+    fn shown(&mut self, uid: &PodUid, object: &Pod) -> PodStatus {
+        match self.answered.get(uid) {
+            Some(answered)
+                if answered.uid == object.metadata.uid && answered.version > version(object) =>
+            {
+                answered.status.clone()
+            }
+            _ => {
+                self.answered.remove(uid);
+                object.status.clone()
+            }
+        }
+    }
+}
+
+/// A deletion without grace of exactly this object.
+pub(super) fn delete(object: &Pod) -> Call {
+    let body: Value = json!({
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": { "uid": object.metadata.uid },
+    });
+    request(Verb::Delete, path(object), json::to_vec(&body).into(), Lane::Main)
+}
+
+fn path(object: &Pod) -> String {
+    let meta = &object.metadata;
+    format!("/api/v1/namespaces/{}/pods/{}", meta.namespace, meta.name)
+}
+
+/// Versions of one object grow. One that is no number is as good as the newest.
+fn version(pod: &Pod) -> u64 {
+    pod.metadata.resource_version.parse().unwrap_or(0)
+}
+
+/// Our status, with what others have put beside it.
+fn merged(ours: &PodStatus, has: &PodStatus) -> PodStatus {
+    let mut status = ours.clone();
+    let others = has.conditions.iter().filter(|c| !OURS.contains(&&*c.type_));
+    let own = ours.conditions.iter().filter(|c| OURS.contains(&&*c.type_));
+    let all: Vec<PodCondition> = others.chain(own).cloned().collect();
+    status.conditions = all;
+    // The scheduler, resource claims and ephemeral containers are not looked after here.
+    status.nominated_node_name = has.nominated_node_name.clone();
+    status.resource_claim_statuses = has.resource_claim_statuses.clone();
+    status.extended_resource_claim_status = has.extended_resource_claim_status.clone();
+    status.node_allocatable_resource_claim_statuses =
+        has.node_allocatable_resource_claim_statuses.clone();
+    status.ephemeral_container_statuses = has.ephemeral_container_statuses.clone();
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_of_others_are_kept() {
+        let status = |text: &str| {
+            let conditions = text.split_whitespace().map(|word| {
+                let (type_, status) = word.split_once('=').expect("a table");
+                PodCondition {
+                    type_: type_.into(),
+                    status: status.into(),
+                    ..PodCondition::default()
+                }
+            });
+            PodStatus { conditions: conditions.collect(), ..PodStatus::default() }
+        };
+        let check = |ours, has, want: &str| {
+            assert_eq!(merged(&status(ours), &status(has)), status(want), "{ours} on {has}");
+        };
+        check("Ready=True", "", "Ready=True");
+        check("Ready=True", "Ready=False Gate=True", "Gate=True Ready=True");
+        check("", "Ready=False Gate=True", "Gate=True");
+    }
+}
