@@ -31,6 +31,7 @@ impl World {
                     agent.watch = None;
                 }
                 self.runtime.left(caller);
+                self.api.left(caller);
             }
             Effect::Reply { request, reply } => {
                 self.replies.insert(request, reply);
@@ -62,9 +63,7 @@ impl World {
                 }
                 self.agenda.plan(soon, Due::Answer { caller, outcome });
             }
-            Call::Api(_) => {
-                self.answer_soon(caller, Outcome::Api(Err("no API server".into())));
-            }
+            Call::Api(call) => self.call_api(caller, call),
             Call::Kernel(op) => {
                 let live = self.empty_cgroup(&op);
                 let result = self.kernel.run(&op, live);
@@ -117,7 +116,7 @@ impl World {
         self.clock.at() + Span(soon)
     }
 
-    fn answer_soon(&mut self, caller: Caller, outcome: Outcome) {
+    pub(crate) fn answer_soon(&mut self, caller: Caller, outcome: Outcome) {
         let soon = self.soon();
         self.agenda.plan(soon, Due::Answer { caller, outcome });
     }

@@ -156,7 +156,7 @@ impl Ledger {
             Seen::Started => self.start_life(),
             Seen::Ended(_) => self.open.clear(),
             Seen::Event(event) => self.note_event(event),
-            Seen::Effects(_) => {}
+            Seen::Effects(_) | Seen::Stored(_) => {}
             Seen::Fact(fact) => self.note_fact(moment, fact),
             Seen::Change(change) => self.note_change(change),
         }

@@ -161,6 +161,7 @@ impl World {
         self.runtime.network_down = false;
         self.runtime.set_pace(Pace(if self.setup.swift { 0 } else { 100 }));
         self.release_hung();
+        self.heal_api();
         if self.agent.is_none() {
             self.start_agent();
         }

@@ -6,6 +6,7 @@ pub mod agenda;
 mod carry;
 pub mod checkers;
 pub mod clock;
+mod cluster;
 pub mod dice;
 pub mod doors;
 pub mod ledger;

@@ -3,7 +3,7 @@
 use crate::clock::EPOCH;
 use crate::doors::runtime::Flavour;
 use steplet_core::event::Machine;
-use steplet_core::settings::Settings;
+use steplet_core::settings::{ApiSettings, Settings};
 use steplet_core::time::Wall;
 
 #[derive(Clone, Debug)]
@@ -38,6 +38,11 @@ impl Setup {
             swift: false,
             snapshot_every: 256,
         }
+    }
+
+    /// The node is a member of the cluster.
+    pub fn join(&mut self) {
+        self.settings.api = Some(ApiSettings::default());
     }
 }
 

@@ -2,6 +2,7 @@
 //! was told.
 
 use crate::clock::At;
+use crate::doors::api::Stored;
 use crate::ledger::{Ask, Ledger};
 use bytes::Bytes;
 use steplet_core::effect::Effect;
@@ -71,6 +72,8 @@ pub enum Seen<'a> {
     /// What the step of that event ended with, each beside what it asks to change.
     Effects(&'a [(Effect, Option<Ask>)]),
     Fact(&'a Fact),
+    /// A change in the store of the API server, whoever made it.
+    Stored(&'a Stored),
     Change(&'a Change),
 }
 

@@ -197,6 +197,7 @@ impl Witness for Transcript {
                     self.line(at, &text);
                 }
             }
+            Seen::Stored(_) => {}
             Seen::Change(change) => {
                 if let Some(text) = change_text(ledger, change) {
                     self.line(at, &text);

@@ -4,6 +4,7 @@
 use crate::agenda::Agenda;
 use crate::clock::{At, Clock};
 use crate::dice::Dice;
+use crate::doors::api::{self, ApiServer};
 use crate::doors::disk::Disk;
 use crate::doors::helper;
 use crate::doors::kernel::Kernel;
@@ -29,6 +30,7 @@ pub struct World {
     pub(crate) runtime: Runtime,
     pub(crate) disk: Disk,
     pub(crate) kernel: Kernel,
+    pub api: ApiServer,
     pub weather: Weather,
     /// The share of helper operations that hang, in percent, and for how long.
     pub helper_hangs: (u64, Span),
@@ -68,6 +70,7 @@ pub(crate) struct Agent {
 /// What is going to happen.
 pub(crate) enum Due {
     Runtime(Wake),
+    Api(api::Wake),
     Helper { caller: Caller, op: Box<HelperOp> },
     Answer { caller: Caller, outcome: Outcome },
     Deadline(Caller),
@@ -92,6 +95,7 @@ impl World {
             runtime,
             disk: Disk::default(),
             kernel: Kernel::default(),
+            api: ApiServer::new(&setup.settings.node_name, setup.swift, dice.child(3)),
             weather: Weather::default(),
             helper_hangs: (0, Span::ZERO),
             helpers: BTreeMap::new(),
@@ -200,6 +204,7 @@ impl World {
 
     fn happen(&mut self, due: Due) {
         match due {
+            Due::Api(wake) => self.wake_api(wake),
             Due::Runtime(wake) => {
                 let mut out = Out::default();
                 self.runtime.wake(self.clock.wall(), wake, &mut out);
@@ -257,6 +262,7 @@ impl World {
         if agent.watch == Some(caller) {
             agent.watch = None;
         }
+        self.api.left(caller);
         self.step(Event::Done { token, outcome });
     }
 
@@ -350,8 +356,10 @@ impl World {
         let Some(agent) = self.agent.take() else { return };
         for caller in agent.callers.into_keys() {
             self.runtime.left(caller);
+            self.api.left(caller);
         }
         self.disk.manifests.forget();
+        self.api.forget();
         self.show(&Seen::Ended(status));
     }
 

@@ -13,6 +13,7 @@ pub mod settled;
 mod status;
 mod tokens;
 
+use crate::doors::api::Stored;
 use crate::ledger::{Ask, Ledger};
 use crate::trace::{Change, Fact, Moment, Seen, Violation, Witness};
 use steplet_core::effect::Effect;
@@ -36,6 +37,7 @@ pub(crate) trait Judge {
     /// One thing that the agent asks to change.
     fn asked(&mut self, _: &Ledger, _: Moment, _ask: &Ask, _out: &mut Vec<String>) {}
     fn fact(&mut self, _: &Ledger, _: Moment, _fact: &Fact, _out: &mut Vec<String>) {}
+    fn stored(&mut self, _: &Ledger, _: Moment, _stored: &Stored, _out: &mut Vec<String>) {}
     fn change(&mut self, _: &Ledger, _: Moment, _change: &Change) {}
 }
 
@@ -84,6 +86,7 @@ impl Witness for Judges {
                     }
                 }
                 Seen::Fact(fact) => judge.fact(ledger, moment, fact, &mut self.out),
+                Seen::Stored(stored) => judge.stored(ledger, moment, stored, &mut self.out),
                 Seen::Change(change) => judge.change(ledger, moment, change),
             }
             let promise = judge.promise();

@@ -5,7 +5,7 @@ use crate::clock::At;
 use crate::ledger::{Ask, Ledger};
 use crate::trace::Moment;
 use std::collections::{BTreeMap, BTreeSet};
-use steplet_core::effect::{Call, Effect};
+use steplet_core::effect::{Call, Effect, Verb};
 use steplet_core::event::Event;
 use steplet_core::ids::{RequestId, Token};
 use steplet_core::time::Span;
@@ -30,6 +30,8 @@ impl Tokens {
         self.last = token;
         let within = match call {
             Call::Rpc(rpc) => rpc.within,
+            // A watch has its head in time, which is no event.
+            Call::Api(call) if call.verb != Verb::Watch => Some(call.within),
             _ => None,
         };
         // Stopping takes its grace, and the world is a little late.

@@ -1,5 +1,6 @@
-//! A fake behind each door of the agent: the runtime, the disk, the kernel, the helper pool.
+//! A fake behind each door of the agent: the runtime, the disk, the kernel, the helper pool, the API server.
 
+pub mod api;
 pub mod disk;
 pub mod helper;
 pub mod kernel;

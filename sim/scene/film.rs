@@ -51,7 +51,7 @@ impl Witness for Camera {
                 }
             }
             Seen::Fact(fact) => film.fact(moment.at, fact),
-            Seen::Change(_) => {}
+            Seen::Stored(_) | Seen::Change(_) => {}
         }
     }
 }

@@ -58,7 +58,7 @@ impl Witness for Taping {
                     recorder.flush(moment.now);
                 }
             }
-            Seen::Fact(_) | Seen::Change(_) => {}
+            Seen::Fact(_) | Seen::Stored(_) | Seen::Change(_) => {}
         }
     }
 }

@@ -1,0 +1,83 @@
+//! The world's end of the API server: calls of the agent, deeds of others in the cluster, trouble on the way.
+
+use crate::clock::At;
+use crate::doors::api::link::Link;
+use crate::doors::api::refusal::Refusal;
+use crate::doors::api::{ApiServer, Out, Wake};
+use crate::doors::runtime::Caller;
+use crate::trace::Seen;
+use crate::world::{Due, World};
+use serde_json::Value;
+use steplet_core::effect::ApiCall;
+use steplet_core::event::{Item, Outcome};
+
+impl World {
+    pub(crate) fn call_api(&mut self, caller: Caller, call: ApiCall) {
+        if self.setup.settings.api.is_none() {
+            return self.answer_soon(caller, Outcome::Api(Err("no API server".into())));
+        }
+        let mut out = Out::default();
+        self.api.call(self.clock.at(), caller, call, &mut out);
+        self.take_api(out);
+    }
+
+    pub(crate) fn wake_api(&mut self, wake: Wake) {
+        let mut out = Out::default();
+        self.api.wake(self.clock.at(), wake, &mut out);
+        self.take_api(out);
+    }
+
+    /// What follows from an input to the server.
+    fn take_api(&mut self, out: Out) {
+        for (at, wake) in out.wakes {
+            self.agenda.plan(at, Due::Api(wake));
+        }
+        for (at, caller, line) in out.lines {
+            self.agenda.plan(at, Due::Item { caller, item: Item::Line(line) });
+        }
+        for (at, caller, answer) in out.answers {
+            self.agenda.plan(at, Due::Answer { caller, outcome: Outcome::Api(answer) });
+        }
+        for what in out.struck {
+            *self.struck.entry(what).or_default() += 1;
+        }
+        for stored in &out.stored {
+            self.show(&Seen::Stored(stored));
+        }
+    }
+
+    /// Somebody does something to the cluster, or to the way there.
+    pub fn with_api<T>(&mut self, deed: impl FnOnce(&mut ApiServer, At, &mut Out) -> T) -> T {
+        let mut out = Out::default();
+        let done = deed(&mut self.api, self.clock.at(), &mut out);
+        self.take_api(out);
+        done
+    }
+
+    /// The way to the server is as it should be.
+    pub fn heal_api(&mut self) {
+        self.with_api(|api, at, out| {
+            api.close_hole(at, out);
+            api.link = Link::default();
+        });
+    }
+
+    /// Somebody creates an object: `kubectl create`.
+    pub fn api_create(&mut self, object: Value) -> Result<(), Refusal> {
+        self.with_api(|api, at, out| api.create(at, object, out))
+    }
+
+    /// Somebody changes an object: `kubectl patch`. The patch says kind, namespace and name.
+    pub fn api_patch(&mut self, patch: &Value) -> Result<(), Refusal> {
+        self.with_api(|api, at, out| api.update(at, "", patch, out))
+    }
+
+    /// `kubectl delete`: a kind in the plural, namespace, name; a pod with this grace, or its own.
+    pub fn api_delete(
+        &mut self,
+        what: (&str, &str, &str),
+        grace_seconds: Option<i64>,
+    ) -> Result<(), Refusal> {
+        self.with_api(|api, at, out| api.delete(at, what, grace_seconds, out))
+    }
+}
