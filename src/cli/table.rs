@@ -269,7 +269,7 @@ fn status(worker: &Worker, view: &PodView) -> String {
     match worker.ending().map(|ending| &ending.why) {
         Some(Why::Rejected(reason, _)) => reason.clone(),
         Some(Why::DeadlineExceeded) => "DeadlineExceeded".into(),
-        Some(Why::Unconfigured) => "Terminating".into(),
+        Some(Why::Unconfigured | Why::Deleted) => "Terminating".into(),
         Some(Why::Finished) => {
             let bad = |name| view.container(name).is_some_and(|c| c.exit_code != 0);
             let mut names = worker.pod().spec.containers.iter().map(|c| &*c.name);
