@@ -2,7 +2,9 @@
 
 use super::manifests::Manifests;
 use std::collections::{BTreeMap, BTreeSet};
-use steplet_core::effect::{ContainerFiles, DiskOp, HostPathKind, PodSetup, VolumeKind};
+use steplet_core::effect::{
+    ContainerFiles, Content, DiskOp, HostPathKind, PodSetup, VolumeFile, VolumeKind,
+};
 use steplet_core::event::{DiskReply, Fault, FaultKind, Item, PodReady};
 
 #[derive(Debug, Default)]
@@ -121,7 +123,38 @@ impl Disk {
                 Ok(())
             }
             VolumeKind::HostPath { path, kind } => self.host_path(path, *kind),
+            VolumeKind::Files { path, memory, files, .. } => {
+                self.make_dir(path)?;
+                if *memory {
+                    self.mounts.insert(path.clone());
+                }
+                self.replace_files(path, files)
+            }
         }
+    }
+
+    /// All or nothing, as the atomic writer has it; the fake has no links to switch.
+    fn replace_files(&mut self, dir: &str, files: &[VolumeFile]) -> Result<(), Fault> {
+        let bytes = |content: &Content| match content {
+            Content::Plain(bytes) => bytes.to_vec(),
+            Content::Sealed(seal) => seal.to_string().into_bytes(),
+            Content::Decoded(seal) => format!("decoded {seal}").into_bytes(),
+        };
+        let new = files.iter().map(|file| (format!("{dir}/{}", file.path), bytes(&file.content)));
+        let new: BTreeMap<String, Vec<u8>> = new.collect();
+        let old = self.files.iter().filter(|(path, _)| below(path, dir));
+        if old.eq(&new) {
+            return Ok(());
+        }
+        self.writable()?;
+        self.files.retain(|path, _| !below(path, dir));
+        new.iter().for_each(|(path, content)| self.write(path, content));
+        Ok(())
+    }
+
+    /// What is in a file.
+    pub fn read(&self, path: &str) -> Option<&[u8]> {
+        self.files.get(path).map(Vec::as_slice)
     }
 
     /// The host has `/srv` and whatever was made before; a missing path is made only when its type says so.
@@ -271,6 +304,34 @@ mod tests {
         assert!(disk.tear_down_pod("/k/pods/u1").is_ok());
         let mut disk = Disk { read_only: true, ..Disk::default() };
         assert_eq!(disk.tear_down_pod("/k/pods/u1").map_err(|f| f.kind), Err(FaultKind::ReadOnly));
+    }
+
+    #[test]
+    fn files_of_a_volume_are_replaced_as_a_whole() {
+        let mut disk = Disk::default();
+        let volume = |files: &[(&str, &str)]| VolumeKind::Files {
+            path: "/v".into(),
+            memory: true,
+            gid: None,
+            files: (files.iter())
+                .map(|(path, text)| VolumeFile {
+                    path: path.to_string(),
+                    mode: 0o644,
+                    uid: None,
+                    content: Content::Plain(text.as_bytes().to_vec().into()),
+                })
+                .collect(),
+        };
+        disk.set_up_volume(&volume(&[("a", "1"), ("d/b", "2")])).expect("there is room");
+        assert_eq!(disk.read("/v/d/b"), Some(&b"2"[..]));
+        disk.full = true;
+        assert!(disk.set_up_volume(&volume(&[("a", "1"), ("d/b", "2")])).is_ok(), "no change");
+        assert!(disk.set_up_volume(&volume(&[("a", "3")])).is_err());
+        disk.full = false;
+        disk.set_up_volume(&volume(&[("a", "3")])).expect("there is room");
+        assert_eq!((disk.read("/v/a"), disk.read("/v/d/b")), (Some(&b"3"[..]), None));
+        disk.reboot();
+        assert_eq!(disk.read("/v/a"), None);
     }
 
     #[test]

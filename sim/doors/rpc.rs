@@ -193,6 +193,7 @@ mod tests {
             body: Bytes::from_static(body),
             within: None,
             same_as_last: true,
+            sealed: Vec::new(),
         }
     }
 

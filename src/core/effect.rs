@@ -83,6 +83,26 @@ pub struct Rpc {
     pub within: Option<Span>,
     /// A list whose answer may be `Same` as the last one that this peer gave to this path.
     pub same_as_last: bool,
+    /// Of CreateContainer: what the door puts into `body` on its way out, since it holds secrets.
+    pub sealed: Vec<SealedText>,
+}
+
+/// A text of a container that holds secrets, in its parts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedText {
+    pub place: Place,
+    pub parts: Vec<Content>,
+}
+
+/// Where in a CreateContainerRequest; the place is there, and empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// The variable of this name in `config.envs`.
+    Env(String),
+    /// This entry of `config.command`.
+    Command(u32),
+    /// This entry of `config.args`.
+    Arg(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -141,6 +161,29 @@ pub enum VolumeKind {
     MemoryDir { path: String, size_bytes: u64, gid: Option<i64> },
     /// Checked, or made, by its type. Helper only, unless there is nothing to check: a foreign path may hang.
     HostPath { path: String, kind: HostPathKind },
+    /// Files of the API, swapped as a whole: a second setup with other files is the update. `memory`: on a tmpfs.
+    /// `gid` is the pod's fsGroup, which then may read them. Helper only.
+    Files { path: String, memory: bool, gid: Option<i64>, files: Vec<VolumeFile> },
+}
+
+/// A file of a configMap, secret, downwardAPI or projected volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeFile {
+    /// Relative to the volume.
+    pub path: String,
+    pub mode: u32,
+    /// Its owner; None: the agent's.
+    pub uid: Option<i64>,
+    pub content: Content,
+}
+
+/// What stands in a file or in a part of a variable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Content {
+    Plain(Bytes),
+    Sealed(Sealed),
+    /// The seal is of base64, as a Secret's `data` has it: what that decodes to.
+    Decoded(Sealed),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -114,6 +114,7 @@ pub struct RpcError {
 }
 
 impl RpcError {
+    pub const INVALID_ARGUMENT: i32 = 3;
     pub const DEADLINE_EXCEEDED: i32 = 4;
     pub const NOT_FOUND: i32 = 5;
     pub const ALREADY_EXISTS: i32 = 6;

@@ -10,6 +10,7 @@ mod may_mount;
 mod rpc;
 mod signal;
 mod splice;
+mod unseal;
 
 pub use disk::{Loaded, make_dirs, understand};
 pub use helper::{Job, serve};
@@ -24,7 +25,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use steplet_core::effect::{Call, Effect, KernelOp};
-use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, SetAside};
+use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, RpcError, SetAside};
 use steplet_core::ids::Token;
 use steplet_core::time::{Mono, Span};
 
@@ -256,7 +257,13 @@ impl Doors {
 
     fn call(&mut self, token: Token, call: Call, now: Mono) {
         match call {
-            Call::Rpc(rpc) => self.rpc.call(token, rpc, now, &mut self.inbox),
+            Call::Rpc(rpc) => match unseal::unseal(rpc, &self.vault) {
+                Ok(rpc) => self.rpc.call(token, rpc, now, &mut self.inbox),
+                Err(message) => {
+                    let error = RpcError { code: RpcError::INVALID_ARGUMENT, message };
+                    self.inbox.done(token, Outcome::Rpc(Err(error)));
+                }
+            },
             Call::Disk(op) => {
                 if let disk::Next::Helper(job) = self.disk.call(token, op, &mut self.inbox) {
                     self.helpers.submit(Asker::Core(token), job, now);

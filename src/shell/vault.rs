@@ -1,9 +1,13 @@
 //! Secrets that the core may carry about, but never see: it gets a seal, which a door opens on the
 //! way out.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
+use steplet_core::effect::Content;
 use steplet_core::sealed::Sealed;
 
 /// The secrets of this process. A seal is the number of its secret, counted from 1.
@@ -43,6 +47,36 @@ impl Vault {
     pub fn open(&self, seal: Sealed) -> Result<Secret, SealLost> {
         let at = seal.number().checked_sub(1).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.kept.get(at)).cloned().ok_or(SealLost(seal))
+    }
+}
+
+/// The secrets of one effect, on their way out with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened(BTreeMap<Sealed, Secret>);
+
+impl Opened {
+    /// Errors: a seal that this vault did not give.
+    pub fn of<'a>(
+        contents: impl IntoIterator<Item = &'a Content>,
+        vault: &Vault,
+    ) -> Result<Opened, SealLost> {
+        let seals = contents.into_iter().filter_map(|content| match content {
+            Content::Plain(_) => None,
+            Content::Sealed(seal) | Content::Decoded(seal) => Some(*seal),
+        });
+        seals.map(|seal| Ok((seal, vault.open(seal)?))).collect::<Result<_, _>>().map(Opened)
+    }
+
+    /// The bytes that a content stands for. Errors: why there are none, without a word of the secret.
+    pub fn content(&self, content: &Content) -> Result<Vec<u8>, String> {
+        let open = |seal: &Sealed| self.0.get(seal).ok_or_else(|| SealLost(*seal).to_string());
+        match content {
+            Content::Plain(bytes) => Ok(bytes.to_vec()),
+            Content::Sealed(seal) => Ok(open(seal)?.0.clone().into_bytes()),
+            Content::Decoded(seal) => {
+                STANDARD.decode(&open(seal)?.0).map_err(|_| format!("{seal} is not base64"))
+            }
+        }
     }
 }
 
@@ -114,6 +148,27 @@ mod tests {
             let lost = Sealed::numbered(number);
             assert_eq!(vault.open(lost), Err(SealLost(lost)));
         }
+    }
+
+    #[test]
+    fn contents_open_on_their_way_out() {
+        let mut vault = Vault::default();
+        let [plain, coded, wrong] = ["s3cret", "czNjcmV0AP8=", "s3cret!"].map(|s| vault.seal(s));
+        let contents = [
+            Content::Plain("x".into()),
+            Content::Sealed(plain),
+            Content::Decoded(coded),
+            Content::Decoded(wrong),
+        ];
+        let opened = Opened::of(&contents, &vault).unwrap();
+        let bytes = contents.each_ref().map(|content| opened.content(content));
+        let want = [b"x".to_vec(), b"s3cret".to_vec(), b"s3cret\0\xff".to_vec()];
+        assert_eq!(bytes[..3], want.map(Ok));
+        assert_eq!(bytes[3], Err("sealed:3 is not base64".into()));
+        assert!(!format!("{opened:?} {bytes:?}", bytes = &bytes[3]).contains("s3cret"));
+        let lost = Sealed::numbered(9);
+        assert_eq!(Opened::of(&[Content::Sealed(lost)], &vault), Err(SealLost(lost)));
+        assert!(opened.content(&Content::Sealed(lost)).is_err());
     }
 
     #[test]

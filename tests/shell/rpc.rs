@@ -21,7 +21,14 @@ const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 
 fn rpc(path: &'static str, within: Option<Span>) -> Rpc {
     let body = Bytes::from_static(b"body");
-    Rpc { peer: Peer::Runtime, path: path.into(), body, within, same_as_last: false }
+    Rpc {
+        peer: Peer::Runtime,
+        path: path.into(),
+        body,
+        within,
+        same_as_last: false,
+        sealed: vec![],
+    }
 }
 
 fn call(world: &mut World, path: &'static str) -> Token {

@@ -1,11 +1,14 @@
 //! Objects of a cluster that a node agent reads and writes besides its pods.
 
+mod config;
 mod event;
 mod lease;
 mod node;
 mod patch;
+mod token;
 mod watch;
 
+pub use config::{ConfigMap, Secret};
 pub use event::{Event, EventSource, ObjectReference};
 pub use lease::{Lease, LeaseSpec};
 pub use node::{
@@ -14,6 +17,7 @@ pub use node::{
     NodeStatus, NodeSwapStatus, NodeSystemInfo, Taint, condition, taint_effect,
 };
 pub use patch::{MergeKeys, NODE_STATUS_KEYS, POD_STATUS_KEYS, merge_patch};
+pub use token::{BoundObjectReference, TokenRequest, TokenRequestSpec, TokenRequestStatus};
 pub use watch::{ApiStatus, List, OnlyMeta, WatchKind, WatchLine, kind_of_line};
 
-crate::meta::named!(Node, Lease, Event, crate::pod::Pod);
+crate::meta::named!(Node, Lease, Event, ConfigMap, Secret, crate::pod::Pod);

@@ -1,13 +1,15 @@
 //! The runtime's calls as effects: path, body, deadline. And the labels by which its answers name pods.
 
-use crate::effect::{Call, Peer, Rpc};
+use crate::effect::{Call, Peer, Rpc, SealedText};
 use crate::event::RpcError;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::time::Span;
 use alloc::borrow::Cow;
 use alloc::string::ToString;
+use alloc::vec::Vec;
 use bytes::Bytes;
 use prost::Message;
+use steplet_api::cri::CreateContainerRequest;
 
 pub const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
 pub const LABEL_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -45,6 +47,18 @@ pub fn call(path: &'static str, body: &impl Message, within: Span) -> Call {
     rpc(Peer::Runtime, path, body, Some(within), false)
 }
 
+/// The call that makes a container, with what the door puts in.
+pub fn create_container(
+    body: &CreateContainerRequest,
+    within: Span,
+    sealed: Vec<SealedText>,
+) -> Call {
+    match call(CREATE_CONTAINER, body, within) {
+        Call::Rpc(rpc) => Call::Rpc(Rpc { sealed, ..rpc }),
+        other => other,
+    }
+}
+
 /// A list whose answer may be `Same` as the last one.
 pub fn list(path: &'static str, body: &impl Message, within: Span, same: bool) -> Call {
     rpc(Peer::Runtime, path, body, Some(within), same)
@@ -63,7 +77,8 @@ fn rpc(
     same_as_last: bool,
 ) -> Call {
     let body = Bytes::from(body.encode_to_vec());
-    Call::Rpc(Rpc { peer, path: Cow::Borrowed(path), body, within, same_as_last })
+    let sealed = Vec::new();
+    Call::Rpc(Rpc { peer, path: Cow::Borrowed(path), body, within, same_as_last, sealed })
 }
 
 /// Reads an answer; one that does not decode counts as an error of the runtime.

@@ -1,5 +1,6 @@
 //! Files of the agent's own: bounded work that is done on the thread and answered as an event.
 
+mod atomic_writer;
 mod manifests;
 mod pod_dirs;
 mod remove;
@@ -12,6 +13,7 @@ pub use pod_dirs::{make_dirs, open_regular, prepare_container, set_up};
 pub use remove::{remove_tree, tear_down};
 
 use super::{Door, Inbox, Job, fault, reason};
+use crate::shell::vault::Opened;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use nix::errno::Errno;
@@ -93,7 +95,10 @@ impl Disk {
                 Ok(()) => return Next::Answered,
                 Err(fault) => Err(fault),
             },
-            DiskOp::SetUpPod(setup) => pod_dirs::set_up(&setup).map(DiskReply::PodReady),
+            // Nothing is sealed in a setup that needs no helper.
+            DiskOp::SetUpPod(setup) => {
+                pod_dirs::set_up(&setup, &Opened::default()).map(DiskReply::PodReady)
+            }
             DiskOp::PrepareContainer(files) => {
                 if !pod_dirs::is_quick_container(&files) {
                     return Next::Helper(Job::PrepareContainer(files));

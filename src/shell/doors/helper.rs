@@ -214,8 +214,17 @@ impl Helpers {
                 continue;
             }
             let task = self.queue.remove(next).expect("found above");
+            let output = encode(&task.job);
+            if output.len() > FRAME_MAX {
+                self.fail(
+                    task,
+                    FaultKind::Invalid,
+                    &format!("it is larger than {FRAME_MAX} bytes"),
+                );
+                continue;
+            }
             let worker = self.workers[at].as_mut().expect("started above");
-            worker.output = encode(&task.job);
+            worker.output = output;
             worker.sent = 0;
             worker.task = Some(task);
             // An error shows when it is read from.

@@ -3,10 +3,11 @@
 //! Upstream: generateContainerConfig in pkg/kubelet/kuberuntime and GenerateRunContainerOptions in
 //! pkg/kubelet, v1.36.
 
-use crate::effect::ContainerFiles;
+use crate::effect::{ContainerFiles, Place, SealedText};
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;
-use crate::managers::containers::env::{Env, environment, expand};
+use crate::managers::containers::env::environment;
+use crate::managers::containers::expansion::{Env, Text, expand};
 use crate::managers::containers::hash::{go_json, hash_text};
 use crate::managers::containers::hosts::{host_network_hosts_file, hosts_file, pod_hostname};
 use crate::managers::containers::image::ImageUser;
@@ -72,29 +73,45 @@ pub fn container_files(input: &ContainerInput<'_>) -> Result<ContainerFiles, Con
     })
 }
 
+/// A container as the runtime is told of it, and the secrets that the door puts in on the way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MadeConfig {
+    pub config: cri::ContainerConfig,
+    pub sealed: Vec<SealedText>,
+}
+
 /// The container for the runtime; `container_files` must have been made before.
 pub fn container_config(
     input: &ContainerInput<'_>,
     image: &ContainerImage<'_>,
-) -> Result<cri::ContainerConfig, ConfigError> {
+) -> Result<MadeConfig, ConfigError> {
     let ContainerInput { pod, container, attempt, settings, machine, .. } = *input;
     let env = env(input)?;
     let security = container_security(pod, container, image.user, settings, machine)?;
     let mounts = mounts(input, &env)?;
     let mut labels = pod_labels(pod);
     labels.insert(names::LABEL_CONTAINER_NAME.into(), container.name.to_string());
-    let expanded = |list: &[_]| -> Result<Vec<String>, ConfigError> {
-        strings(list).map(|text| expand(&text, &env)).collect()
+    let mut sealed = Vec::new();
+    let mut expanded = |list: &[_], place: fn(u32) -> Place| -> Result<Vec<String>, ConfigError> {
+        let texts = strings(list).map(|text| expand(&text, &env)).zip(0..);
+        texts.map(|(text, index)| Ok(told(text?, || place(index), &mut sealed))).collect()
     };
-    Ok(cri::ContainerConfig {
+    let command = expanded(&container.command, Place::Command)?;
+    let args = expanded(&container.args, Place::Arg)?;
+    let envs = env.into_iter().map(|(key, value)| {
+        let value = told(value, || Place::Env(key.clone()), &mut sealed).into_bytes();
+        cri::KeyValue { key, value }
+    });
+    let envs = envs.collect();
+    let config = cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata { name: container.name.to_string(), attempt }),
         image: Some(cri::ImageSpec {
             image: image.id.to_string(),
             user_specified_image: container.image.to_string(),
             ..cri::ImageSpec::default()
         }),
-        command: expanded(&container.command)?,
-        args: expanded(&container.args)?,
+        command,
+        args,
         working_dir: container.working_dir.to_string(),
         mounts,
         labels,
@@ -107,12 +124,21 @@ pub fn container_config(
             resources: Some(container_resources(pod, container, settings, machine)),
             security_context: Some(security),
         }),
-        envs: env
-            .into_iter()
-            .map(|(key, value)| cri::KeyValue { key, value: value.into_bytes() })
-            .collect(),
+        envs,
         ..cri::ContainerConfig::default()
-    })
+    };
+    Ok(MadeConfig { config, sealed })
+}
+
+/// A text as the request has it: empty when the door is to put it in, because a secret stands in it.
+fn told(text: Text, place: impl FnOnce() -> Place, sealed: &mut Vec<SealedText>) -> String {
+    match text.plain() {
+        Some(plain) => plain.to_string(),
+        None => {
+            sealed.push(SealedText { place: place(), parts: text.into_parts() });
+            String::new()
+        }
+    }
 }
 
 /// The host file of the termination message of one start, none if the container wants none. Its
@@ -232,7 +258,7 @@ mod tests {
         let mut config = Err(ConfigError(String::new()));
         let image = ContainerImage { id: "sha256:abc", user: &ImageUser::Uid(0) };
         with(pod, |input| config = container_config(input, &image));
-        config
+        config.map(|made| made.config)
     }
 
     const POD: &str = r#"{"terminationGracePeriodSeconds":30,"volumes":[{"name":"v"}],

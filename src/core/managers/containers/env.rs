@@ -1,12 +1,12 @@
 //! The environment of a container, and what is expanded from it.
 //!
-//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/fieldpath, pkg/api/v1/resource and
-//! third_party/forked/golang/expansion, v1.36. Static pods may not name
+//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/fieldpath and pkg/api/v1/resource, v1.36. Static pods may not name
 //! ConfigMaps and Secrets, and there are no services without the API: such a variable is an error
 //! with upstream's text for a node that has no API server. Variables are kept sorted by name.
 
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;
+use crate::managers::containers::expansion::{Env, expand};
 use crate::settings::Settings;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -19,13 +19,6 @@ use steplet_api::container::{
 use steplet_api::pod::{Pod, ResourceList, resource};
 use steplet_api::pod_facts::pod_level_resources;
 use steplet_api::quantity::{Format, Quantity};
-
-/// The longest string that the kernel takes as an argument or a variable (MAX_ARG_STRLEN). Values may refer to each
-/// other, so without a bound a short manifest could ask for any amount of memory.
-const TEXT_MAX: usize = 128 * 1024;
-
-/// Variables by name.
-pub type Env = BTreeMap<String, String>;
 
 /// All variables of a container. A value may refer to those before it.
 pub fn environment(
@@ -42,67 +35,13 @@ pub fn environment(
     for variable in &container.env {
         let value = match variable.value_from.as_deref() {
             Some(source) if variable.value.is_empty() => {
-                source_value(pod, container, source, pod_ips, settings, machine)?
+                source_value(pod, container, source, pod_ips, settings, machine)?.into()
             }
             _ => expand(&variable.value, &env)?,
         };
         env.insert(variable.name.to_string(), value);
     }
     Ok(env)
-}
-
-/// Puts the values of variables in the place of `$(NAME)`; what is unknown stays as it is written,
-/// `$$` stands for `$`.
-pub fn expand(text: &str, env: &Env) -> Result<String, ConfigError> {
-    expand_with(text, |name| match env.get(name) {
-        Some(value) => value.clone(),
-        None => format!("$({name})"),
-    })
-}
-
-/// The same for `subPathExpr`, where every variable must have a value.
-pub fn expand_sub_path(text: &str, env: &Env) -> Result<String, ConfigError> {
-    let mut missing = Vec::new();
-    let path = expand_with(text, |name| match env.get(name) {
-        Some(value) if !value.is_empty() => value.clone(),
-        _ => {
-            missing.push(name.to_string());
-            String::new()
-        }
-    })?;
-    if missing.is_empty() {
-        return Ok(path);
-    }
-    missing.sort();
-    missing.dedup();
-    Err(ConfigError(format!("missing value for {}", missing.join(", "))))
-}
-
-fn expand_with(text: &str, mut value: impl FnMut(&str) -> String) -> Result<String, ConfigError> {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            out.push('$');
-            rest = after;
-            continue;
-        }
-        match rest.strip_prefix('(').and_then(|reference| reference.split_once(')')) {
-            Some((name, after)) => {
-                out.push_str(&value(name));
-                rest = after;
-                if out.len() > TEXT_MAX {
-                    let text = format!("a variable or argument grows beyond {TEXT_MAX} bytes");
-                    return Err(ConfigError(text));
-                }
-            }
-            None => out.push('$'),
-        }
-    }
-    out.push_str(rest);
-    Ok(out)
 }
 
 fn source_value(
@@ -280,6 +219,7 @@ fn allocatable(name: &str, settings: &Settings, machine: &Machine) -> Option<Qua
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::managers::containers::expansion::Text;
     use crate::managers::sample::pod;
     use crate::managers::sample::{machine, settings};
 
@@ -301,28 +241,8 @@ mod tests {
         )
     }
 
-    #[test]
-    fn expansion() {
-        fn check(text: &str, want: &str) {
-            let env = Env::from(
-                [("A", "one"), ("EMPTY", ""), ("X", "$(A)")].map(|(k, v)| (k.into(), v.into())),
-            );
-            assert_eq!(expand(text, &env).unwrap(), want, "{text}");
-        }
-        check("", "");
-        check("plain $ text", "plain $ text");
-        check("$(A)", "one");
-        check("$$(A)", "$(A)");
-        check("$$$(A)", "$one");
-        check("$(NOPE)-$(A)", "$(NOPE)-one");
-        check("$(X)", "$(A)");
-        check("$(EMPTY)|", "|");
-        check("a$", "a$");
-        check("$(A", "$(A");
-        check("$A ${A}", "$A ${A}");
-        check("$é$(A)", "$éone");
-        check("$(A$(A))", "$(A$(A))");
-        check("$()", "$()");
+    fn text(value: &Text) -> String {
+        value.plain().unwrap_or("a secret").into()
     }
 
     #[test]
@@ -331,7 +251,8 @@ mod tests {
             {"name":"E_C","value":"$(E_LATE)"},{"name":"E_D","value":"$$(E_A) $$$(E_A) $(NOPE)"},
             {"name":"E_LATE","value":"late"},{"name":"E_A","value":"$(E_A)+"},{"name":"E_0"}]"#)
         .unwrap();
-        let got: Vec<_> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let got: Vec<_> =
+            env.iter().map(|(name, value)| format!("{name}={}", text(value))).collect();
         assert_eq!(
             got,
             [
@@ -351,7 +272,7 @@ mod tests {
             let got = of(&format!(
                 r#""env":[{{"name":"X","valueFrom":{{"fieldRef":{{"fieldPath":"{path}"}}}}}}]"#
             ));
-            let got = got.map(|env| env["X"].clone()).map_err(|e| e.0);
+            let got = got.map(|env| text(&env["X"])).map_err(|e| e.0);
             assert_eq!(got.as_deref().map_err(|e| &**e), want, "{path}");
         }
         check("metadata.name", Ok("p"));
@@ -383,7 +304,7 @@ mod tests {
                 "env":[{{"name":"X","valueFrom":{{"resourceFieldRef":{{"resource":"{resource}"
                 {more}}}}}}}]"#
             ));
-            let got = got.map(|env| env["X"].clone()).map_err(|e| e.0);
+            let got = got.map(|env| text(&env["X"])).map_err(|e| e.0);
             assert_eq!(got.as_deref().map_err(|e| &**e), want, "{resource} {more}");
         }
         check("limits.cpu", "", Ok("1"));
@@ -426,13 +347,5 @@ mod tests {
                 {"fileKeyRef":{"volumeName":"v","path":"f","key":"k"}}}]"#,
             "fileKeyRef is not supported yet: key \"k\" of volume \"v\"",
         );
-    }
-
-    #[test]
-    fn sub_paths_need_every_value() {
-        let env = Env::from([("A".into(), "one".into()), ("EMPTY".into(), String::new())]);
-        assert_eq!(expand_sub_path("x/$(A)", &env).unwrap(), "x/one");
-        let error = expand_sub_path("$(Z)/$(EMPTY)/$(Z)", &env).unwrap_err();
-        assert_eq!(error.0, "missing value for EMPTY, Z");
     }
 }

@@ -7,6 +7,7 @@ pub mod cgroups;
 pub mod config;
 pub mod dns;
 pub mod env;
+pub mod expansion;
 pub mod hash;
 pub mod hosts;
 pub mod image;

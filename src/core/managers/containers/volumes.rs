@@ -9,7 +9,7 @@ use crate::event::Machine;
 use crate::ids::PodUid;
 use crate::managers::containers::ConfigError;
 use crate::managers::containers::cgroups::pod_memory_limit;
-use crate::managers::containers::env::{Env, expand_sub_path};
+use crate::managers::containers::expansion::{Env, expand_sub_path};
 use crate::settings::Settings;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -54,7 +54,7 @@ pub fn needs_helper(setup: &PodSetup) -> bool {
     setup.volumes.iter().any(|volume| match &volume.kind {
         VolumeKind::EmptyDir { .. } => false,
         VolumeKind::HostPath { kind, .. } => *kind != HostPathKind::Unchecked,
-        VolumeKind::MemoryDir { .. } => true,
+        VolumeKind::MemoryDir { .. } | VolumeKind::Files { .. } => true,
     })
 }
 

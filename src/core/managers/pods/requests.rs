@@ -1,7 +1,7 @@
 //! The bodies of calls for a pod, from the pure functions of `containers` and the facts.
 
 use super::plan::Start;
-use crate::effect::{Cgroup, ContainerFiles, DiskOp, PodSetup};
+use crate::effect::{Cgroup, ContainerFiles, DiskOp, PodSetup, SealedText};
 use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid};
 use crate::managers::containers::config::{self, ContainerImage, ContainerInput};
@@ -86,16 +86,17 @@ pub(super) fn create_container(
     uid: &PodUid,
     start: &Start,
     image: &ImageFound,
-) -> Result<api::CreateContainerRequest, String> {
+) -> Result<(api::CreateContainerRequest, Vec<SealedText>), String> {
     let image = ContainerImage { id: &image.id, user: &image.user };
     let make = |input: &ContainerInput<'_>| config::container_config(input, &image);
-    let config = with_input(facts, pod, uid, start, make)?;
+    let made = with_input(facts, pod, uid, start, make)?;
     let attempt = facts.pleg.view(uid).and_then(|v| v.sandbox()).map_or(0, |s| s.attempt);
-    Ok(api::CreateContainerRequest {
+    let request = api::CreateContainerRequest {
         pod_sandbox_id: start.sandbox.as_str().into(),
-        config: Some(config),
+        config: Some(made.config),
         sandbox_config: Some(sandbox(facts, pod, uid, attempt)?.config),
-    })
+    };
+    Ok((request, made.sealed))
 }
 
 /// Gathers what the start of a container depends on.

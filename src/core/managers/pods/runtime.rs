@@ -358,10 +358,10 @@ impl Runtime {
         }
         match requests::create_container(cx.facts, &pod, uid, &start, &image) {
             Err(text) => self.config_error(cx, uid, &pod, text),
-            Ok(request) => {
+            Ok((request, sealed)) => {
                 let within = cx.facts.settings().runtime_request_timeout;
                 let ask = Ask::Create { uid: uid.clone(), sandbox: start.sandbox.clone() };
-                cx.call(ask, cri::call(cri::CREATE_CONTAINER, &request, within));
+                cx.call(ask, cri::create_container(&request, within, sealed));
                 self.jobs.insert(uid.clone(), Job::Create { start });
             }
         }

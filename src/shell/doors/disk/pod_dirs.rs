@@ -3,7 +3,9 @@
 //! Upstream: pkg/kubelet/kubelet_pods.go, pkg/volume/emptydir, pkg/volume/hostpath (v1.36).
 //! Everything here may be done again: a restart of the agent sets up pods that run.
 
+use super::atomic_writer::{self, NewFile};
 use super::{fault, reason};
+use crate::shell::vault::Opened;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{Gid, chown};
@@ -11,7 +13,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use steplet_core::effect::{ContainerFiles, HostPathKind, PodSetup, VolumeKind};
+use steplet_core::effect::{ContainerFiles, HostPathKind, PodSetup, VolumeFile, VolumeKind};
 use steplet_core::event::{Fault, FaultKind, PodReady};
 
 /// What is read of the node's resolver file and hosts file at most.
@@ -19,8 +21,9 @@ const NODE_FILE_MAX: u64 = 256 * 1024;
 /// Log files looked at in one container's directory at most.
 const LOG_FILES_MAX: usize = 10_000;
 
-/// Makes the directories and volumes of a pod and looks at what the containers need to know.
-pub fn set_up(setup: &PodSetup) -> Result<PodReady, Fault> {
+/// Makes the directories and volumes of a pod and looks at what the containers need to know. `opened`: what is
+/// sealed in it.
+pub fn set_up(setup: &PodSetup, opened: &Opened) -> Result<PodReady, Fault> {
     let pod = Path::new(&setup.pod_dir);
     let existed = pod.exists();
     for dir in [pod, &pod.join("volumes"), &pod.join("plugins"), &pod.join("containers")] {
@@ -39,7 +42,7 @@ pub fn set_up(setup: &PodSetup) -> Result<PodReady, Fault> {
         }
     }
     for volume in &setup.volumes {
-        set_up_volume(&volume.kind).map_err(|fault| Fault {
+        set_up_volume(&volume.kind, opened).map_err(|fault| Fault {
             // The words of pkg/volume/util/operationexecutor, blank before the colon included.
             message: format!(
                 "MountVolume.SetUp failed for volume \"{}\" : {}",
@@ -123,7 +126,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn set_up_volume(kind: &VolumeKind) -> Result<(), Fault> {
+fn set_up_volume(kind: &VolumeKind, opened: &Opened) -> Result<(), Fault> {
     match kind {
         VolumeKind::EmptyDir { path, gid } => {
             make_dirs(Path::new(path), 0o750)?;
@@ -135,7 +138,33 @@ fn set_up_volume(kind: &VolumeKind) -> Result<(), Fault> {
             open_to_all(Path::new(path), *gid)
         }
         VolumeKind::HostPath { path, kind } => check_host_path(Path::new(path), *kind),
+        VolumeKind::Files { path, memory, gid, files } => {
+            let path = Path::new(path);
+            make_dirs(path, 0o750)?;
+            if *memory {
+                mount_tmpfs(path, 0)?;
+            }
+            open_to_all(path, *gid)?;
+            let files = files.iter().map(|file| new_file(file, opened));
+            let gid = gid.map(id).transpose()?;
+            atomic_writer::write(path, &files.collect::<Result<Vec<_>, _>>()?, gid)
+        }
     }
+}
+
+fn new_file<'a>(file: &'a VolumeFile, opened: &Opened) -> Result<NewFile<'a>, Fault> {
+    let uid = file.uid.map(id).transpose()?;
+    let content = opened.content(&file.content).map_err(|why| Fault {
+        kind: FaultKind::Invalid,
+        message: format!("cannot write {}: {why}", file.path),
+    })?;
+    Ok(NewFile { path: &file.path, mode: file.mode, uid, content })
+}
+
+/// A user or a group.
+fn id(id: i64) -> Result<u32, Fault> {
+    let message = || format!("user or group {id} is out of range");
+    u32::try_from(id).map_err(|_| Fault { kind: FaultKind::Invalid, message: message() })
 }
 
 /// Everybody may write; with a group, files made in it belong to that group.
@@ -145,10 +174,7 @@ fn open_to_all(path: &Path, gid: Option<i64>) -> Result<(), Fault> {
     // A tmpfs comes with the sticky bit, and upstream lets it keep that.
     let mut mode = seen.mode() & 0o7777 | 0o777;
     if let Some(gid) = gid {
-        let gid = u32::try_from(gid).map_err(|_| Fault {
-            kind: FaultKind::Invalid,
-            message: format!("group {gid} is out of range"),
-        })?;
+        let gid = id(gid)?;
         mode |= 0o2000;
         if seen.gid() != gid {
             chown(path, None, Some(Gid::from_raw(gid))).map_err(|e| at(e.into()))?;
@@ -296,7 +322,7 @@ mod tests {
         };
         fs::write(scratch.path().join("resolv.conf"), "nameserver 10.0.0.1\n").unwrap();
         for round in 0..2 {
-            let ready = set_up(&setup).unwrap();
+            let ready = set_up(&setup, &Opened::default()).unwrap();
             assert_eq!(ready.resolv_conf.as_deref(), Some("nameserver 10.0.0.1\n"));
             assert!(ready.node_hosts.is_some());
             let want = if round == 0 { vec![] } else { vec![("b".to_owned(), 7)] };

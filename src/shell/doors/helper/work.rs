@@ -5,7 +5,7 @@
 use super::disk::{self, Loaded};
 use super::{fetch, kernel};
 use crate::shell::tape::TapeJob;
-use crate::shell::vault::{SealLost, Secret, Vault, shown_url};
+use crate::shell::vault::{Opened, SealLost, Secret, Vault, shown_url};
 use crate::shell::{boot, memory};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -22,7 +22,7 @@ pub const FRAME_MAX: usize = 64 << 20;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Job {
-    SetUpPod(Box<PodSetup>),
+    SetUpPod(Box<PodSetup>, Opened),
     TearDownPod {
         pod_dir: String,
     },
@@ -49,7 +49,14 @@ impl Job {
     /// Opens what is sealed in it. Errors: a seal that this vault did not give.
     pub fn of(op: HelperOp, vault: &Vault) -> Result<Job, SealLost> {
         Ok(match op {
-            HelperOp::SetUpPod(setup) => Job::SetUpPod(setup),
+            HelperOp::SetUpPod(setup) => {
+                let files = setup.volumes.iter().flat_map(|volume| match &volume.kind {
+                    VolumeKind::Files { files, .. } => &files[..],
+                    _ => &[],
+                });
+                let opened = Opened::of(files.map(|file| &file.content), vault)?;
+                Job::SetUpPod(setup, opened)
+            }
             HelperOp::TearDownPod { pod_dir } => Job::TearDownPod { pod_dir },
             HelperOp::RemoveTree { path } => Job::RemoveTree { path },
             HelperOp::FetchManifest { url, whole, headers } => {
@@ -65,7 +72,7 @@ impl Job {
     /// kind only.
     pub fn subject(&self) -> Option<&str> {
         match self {
-            Job::SetUpPod(setup) => Some(&setup.pod_dir),
+            Job::SetUpPod(setup, _) => Some(&setup.pod_dir),
             Job::TearDownPod { pod_dir } => Some(pod_dir),
             Job::RemoveTree { path } | Job::LoadManifest { path, .. } => Some(path),
             Job::FetchManifest { url, .. } => Some(url.expose()),
@@ -78,7 +85,7 @@ impl Job {
     /// Whether it touches what is not ours, and may hang: a mount of somebody, a server.
     pub fn is_foreign(&self) -> bool {
         match self {
-            Job::SetUpPod(setup) => {
+            Job::SetUpPod(setup, _) => {
                 let host = |v: &VolumeSetup| matches!(v.kind, VolumeKind::HostPath { .. });
                 setup.volumes.iter().any(host)
             }
@@ -92,7 +99,7 @@ impl Job {
     /// In messages.
     pub fn name(&self) -> &'static str {
         match self {
-            Job::SetUpPod(_) => "set up the pod's directories",
+            Job::SetUpPod(..) => "set up the pod's directories",
             Job::TearDownPod { .. } => "remove the pod's directories",
             Job::RemoveTree { .. } => "remove a directory",
             Job::FetchManifest { .. } => "fetch a manifest",
@@ -108,7 +115,7 @@ impl Job {
         match self {
             Job::PrepareContainer(_) => Outcome::Disk(Err(fault)),
             Job::Kernel(_) => Outcome::Kernel(Err(fault)),
-            Job::SetUpPod(_)
+            Job::SetUpPod(..)
             | Job::TearDownPod { .. }
             | Job::RemoveTree { .. }
             | Job::FetchManifest { .. }
@@ -122,8 +129,8 @@ impl Job {
         let helper =
             |result: Result<(), Fault>| Outcome::Helper(result.map(|()| HelperReply::Done));
         match self {
-            Job::SetUpPod(setup) => {
-                Outcome::Helper(disk::set_up(&setup).map(HelperReply::PodReady))
+            Job::SetUpPod(setup, opened) => {
+                Outcome::Helper(disk::set_up(&setup, &opened).map(HelperReply::PodReady))
             }
             Job::TearDownPod { pod_dir } => helper(disk::tear_down(Path::new(&pod_dir))),
             Job::RemoveTree { path } => helper(disk::remove_tree(Path::new(&path))),
@@ -179,7 +186,7 @@ fn serve_jobs(mut socket: UnixStream) -> io::Result<()> {
     let mut serve = || -> io::Result<()> {
         while let Some(frame) = read_frame(&mut socket)? {
             let job: Job = postcard::from_bytes(&frame).map_err(io::Error::other)?;
-            socket.write_all(&encode(&job.run()))?;
+            socket.write_all(&encode_answer(&job.run()))?;
         }
         Ok(())
     };
@@ -207,18 +214,22 @@ fn read_frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     if frame.len() < length { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(Some(frame)) }
 }
 
-/// A job or an answer with its length before it. One that is too long becomes an answer that says
-/// so.
+/// A job or an answer with its length before it.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    let frame = postcard::to_extend(message, vec![0; 4]).expect("plain data always encodes");
-    if frame.len() - 4 > FRAME_MAX {
-        let message = format!("the answer is larger than {FRAME_MAX} bytes");
-        return encode(&Outcome::Helper(Err(Fault { kind: FaultKind::Invalid, message })));
-    }
-    let mut frame = frame;
-    let length = (frame.len() - 4) as u32;
+    let mut frame = postcard::to_extend(message, vec![0; 4]).expect("plain data always encodes");
+    let length = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
     frame[..4].copy_from_slice(&length.to_le_bytes());
     frame
+}
+
+/// An answer that is too long becomes one that says so.
+fn encode_answer(outcome: &Outcome) -> Vec<u8> {
+    let frame = encode(outcome);
+    if frame.len() <= FRAME_MAX {
+        return frame;
+    }
+    let message = format!("the answer is larger than {FRAME_MAX} bytes");
+    encode(&Outcome::Helper(Err(Fault { kind: FaultKind::Invalid, message })))
 }
 
 #[cfg(test)]

@@ -1,0 +1,88 @@
+//! Secrets of a container's command and variables: put into the request that makes it, on its way to the runtime.
+
+use crate::shell::vault::{Opened, Vault};
+use prost::Message;
+use steplet_api::cri::CreateContainerRequest;
+use steplet_core::effect::{Place, Rpc};
+
+/// No text of a container grows beyond this, whatever its secrets are; the kernel takes an eighth of it.
+const TEXT_MAX: usize = 1 << 20;
+
+/// Errors: why the request cannot be made, without a word of the secrets.
+pub fn unseal(mut rpc: Rpc, vault: &Vault) -> Result<Rpc, String> {
+    if rpc.sealed.is_empty() {
+        return Ok(rpc);
+    }
+    let parts = rpc.sealed.iter().flat_map(|text| &text.parts);
+    let opened = Opened::of(parts, vault).map_err(|lost| lost.to_string())?;
+    let mut request = CreateContainerRequest::decode(&*rpc.body).map_err(|e| e.to_string())?;
+    let config = request.config.get_or_insert_default();
+    for sealed in std::mem::take(&mut rpc.sealed) {
+        let mut bytes = Vec::new();
+        for part in &sealed.parts {
+            bytes.append(&mut opened.content(part)?);
+            if bytes.len() > TEXT_MAX {
+                return Err(format!("{:?} grows beyond {TEXT_MAX} bytes", sealed.place));
+            }
+        }
+        let nowhere = || format!("the request has no {:?}", sealed.place);
+        let (list, index) = match &sealed.place {
+            Place::Env(name) => {
+                let variable = config.envs.iter_mut().find(|variable| variable.key == *name);
+                variable.ok_or_else(nowhere)?.value = bytes;
+                continue;
+            }
+            Place::Command(index) => (&mut config.command, *index),
+            Place::Arg(index) => (&mut config.args, *index),
+        };
+        let text = String::from_utf8(bytes).map_err(|_| format!("{:?}: not UTF-8", sealed.place));
+        *list.get_mut(index as usize).ok_or_else(nowhere)? = text?;
+    }
+    rpc.body = request.encode_to_vec().into();
+    Ok(rpc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use steplet_api::cri::{ContainerConfig, KeyValue};
+    use steplet_core::effect::{Content, Peer, SealedText};
+
+    fn request(command: &str, value: &[u8]) -> Bytes {
+        let envs = vec![KeyValue { key: "PASSWORD".into(), value: value.into() }];
+        let command = vec!["run".into(), command.into()];
+        let config = ContainerConfig { envs, command, ..Default::default() };
+        CreateContainerRequest { config: Some(config), ..Default::default() }.encode_to_vec().into()
+    }
+
+    fn rpc(sealed: Vec<SealedText>) -> Rpc {
+        let (peer, path, body) = (Peer::Runtime, "/CreateContainer".into(), request("", b""));
+        Rpc { peer, path, body, within: None, same_as_last: false, sealed }
+    }
+
+    #[test]
+    fn secrets_go_to_their_places() {
+        let mut vault = Vault::default();
+        let (coded, not_text) = (vault.seal("czNjcmV0"), vault.seal("/w=="));
+        let text = |place, parts| SealedText { place, parts };
+        let parts = || vec![Content::Plain("--p=".into()), Content::Decoded(coded)];
+        let env = || Place::Env("PASSWORD".into());
+        let both = [text(env(), vec![Content::Decoded(coded)]), text(Place::Command(1), parts())];
+        let done = unseal(rpc(both.into()), &vault).unwrap();
+        assert_eq!((done.body, done.sealed.len()), (request("--p=s3cret", b"s3cret"), 0));
+        assert_eq!(unseal(rpc(vec![]), &vault).unwrap().body, request("", b""));
+        let bytes = unseal(rpc(vec![text(env(), vec![Content::Decoded(not_text)])]), &vault);
+        assert_eq!(bytes.unwrap().body, request("", b"\xff"));
+        let check = |place, parts| {
+            let error = unseal(rpc(vec![text(place, parts)]), &vault).unwrap_err();
+            assert!(!error.contains("s3cret"), "{error}");
+        };
+        check(Place::Command(1), vec![Content::Decoded(not_text)]);
+        check(Place::Command(2), parts());
+        check(Place::Arg(0), parts());
+        check(Place::Env("OTHER".into()), parts());
+        check(env(), vec![Content::Sealed(steplet_core::sealed::Sealed::numbered(9))]);
+        check(env(), vec![Content::Plain(vec![0; TEXT_MAX + 1].into())]);
+    }
+}
