@@ -1,8 +1,9 @@
 //! A list of objects kept up to date: listed once, then watched, and listed anew when the thread is lost.
 //!
 //! Upstream: client-go/tools/cache/reflector.go (v1.36): bookmarks, 410, back-off of 0.8 to 30 s.
-//! It is a part of the manager whose objects it brings, which hands it the answers to its calls. What it cannot read
-//! it passes on by its name, so that nobody takes it for gone.
+//! It is a part of the manager whose objects it brings, which hands it the answers to its calls.
+//! Owns: the version up to which the list is known. Publishes: -. Hears: -. Says: -. Asks: GET and watch of the list.
+//! Never: takes what it cannot read for gone; it is passed on by its name.
 
 use super::{Refusal, WITHIN, escaped, judged};
 use crate::cx::Cx;

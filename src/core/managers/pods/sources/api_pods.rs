@@ -1,6 +1,8 @@
 //! The pods that the API server has for this node, and its pictures of our static ones: a part of `sources`.
 //!
 //! Upstream: pkg/kubelet/config/apiserver.go, pkg/kubelet/pod/pod_manager.go (v1.36).
+//! Owns: the pods as they were last listed or watched. Publishes: by `sources`. Hears: -. Says: -.
+//! Asks: the list of this node's pods. Never: drops a pod because its object cannot be read at the moment.
 
 use super::Ask;
 use super::static_pod::{SEEN, SOURCE};
