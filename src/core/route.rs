@@ -6,7 +6,7 @@ use crate::event::{Boot, Event, Item, Outcome, Signal};
 use crate::facts::Facts;
 use crate::managers::Managers;
 use crate::managers::images::pull;
-use crate::managers::node::{lease, node_object, runtime_status};
+use crate::managers::node::{event_sender, lease, node_object, runtime_status};
 use crate::managers::pods::{housekeeping, mirror, pleg, runtime, sources, status_sync};
 use crate::managers::server;
 use crate::note::{ImageNote, Note, PodNote, StepNote};
@@ -28,6 +28,7 @@ pub enum Then {
     Lease(lease::Ask),
     StatusSync(status_sync::Ask),
     Mirror(mirror::Ask),
+    Event(event_sender::Ask),
 }
 
 macro_rules! then_from {
@@ -44,6 +45,7 @@ then_from! {
     Housekeeping(housekeeping::Ask), Pull(pull::Ask), RuntimeStatus(runtime_status::Ask),
     Server(server::Ask), Node(node_object::Ask), Lease(lease::Ask),
     StatusSync(status_sync::Ask), Mirror(mirror::Ask),
+    Event(event_sender::Ask),
 }
 
 /// Takes an event to its manager.
@@ -78,6 +80,7 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.sources.on_booted(cx, boot.set_aside, Rng::new(boot.seed).child(4));
     m.status_sync.on_booted(Rng::new(boot.seed).child(5));
     m.mirror.on_booted(Rng::new(boot.seed).child(6));
+    m.event_sender.on_booted(Rng::new(boot.seed).child(7));
     m.lease.on_booted(Rng::new(boot.seed).child(2));
     m.node_object.on_booted(cx, Rng::new(boot.seed).child(3));
 }
@@ -93,6 +96,7 @@ fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
     m.lease.on_tick(cx);
     m.status_sync.on_tick(cx);
     m.mirror.on_tick(cx);
+    m.event_sender.on_tick(cx);
 }
 
 fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
@@ -108,6 +112,7 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::Lease(ask) => m.lease.on_done(cx, ask, outcome),
         Then::StatusSync(ask) => m.status_sync.on_done(cx, ask, outcome),
         Then::Mirror(ask) => m.mirror.on_done(cx, ask, outcome),
+        Then::Event(ask) => m.event_sender.on_done(cx, ask, outcome),
     }
 }
 
@@ -124,7 +129,8 @@ fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
         | Then::Server(_)
         | Then::Lease(_)
         | Then::StatusSync(_)
-        | Then::Mirror(_) => {}
+        | Then::Mirror(_)
+        | Then::Event(_) => {}
     }
 }
 
@@ -153,7 +159,10 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
         Note::Image(n @ (ImageNote::Wanted { .. } | ImageNote::Unwanted { .. })) => {
             m.pull.on_note(cx, n);
         }
-        Note::Said(said) => m.events.on_said(cx, said),
+        Note::Said(said) => {
+            m.events.on_said(cx, said);
+            m.event_sender.on_said(cx, said);
+        }
         Note::NodeKnown => {
             m.lease.on_node_known(cx);
             m.mirror.on_node_known();
@@ -196,6 +205,7 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
         m.lease.deadline(),
         m.status_sync.deadline(),
         m.mirror.deadline(),
+        m.event_sender.deadline(),
     ]
     .into_iter()
     .flatten()

@@ -1,4 +1,4 @@
-//! Kubernetes events: kept in a bounded ring and logged. There is no API server to send them to yet.
+//! Kubernetes events: kept in a bounded ring and logged.
 //!
 //! Upstream: client-go tools/record (v1.36), reasons of pkg/kubelet/events/event.go.
 //! Owns: the ring. Publishes: `facts.events`. Hears: Said. Says: -. Asks: -.
