@@ -2,7 +2,9 @@
 //! and container there ever was.
 
 use crate::clock::At;
-use crate::manifest::{Files, Pod, PodKey, Restart};
+use crate::doors::api::Stored;
+use crate::manifest::{Files, Origin, Pod, PodKey, Restart};
+use crate::told::{News, Told};
 use crate::trace::{Cause, Change, ContainerFact, Fact, Moment, SandboxFact, Seen};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +15,7 @@ use steplet_core::ids::Token;
 
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// What lies in the manifest directory.
+    /// What lies in the manifest directory, and what the API server has for this node.
     pub wanted: Files,
     /// What the agent has read in this life.
     pub known: Files,
@@ -22,6 +24,11 @@ pub struct Ledger {
     files_read: bool,
     /// The manifest URL, empty when there is none.
     url: String,
+    told: Told,
+    /// The API server's pods were listed, or there is no API server.
+    api_read: bool,
+    /// The shortest grace that the agent was told for a pod that is to go, by uid.
+    pub graces: BTreeMap<String, i64>,
     pub sandboxes: BTreeMap<String, SandboxRecord>,
     pub containers: BTreeMap<String, ContainerRecord>,
     /// Calls that wait for their answer.
@@ -156,7 +163,8 @@ impl Ledger {
             Seen::Started => self.start_life(),
             Seen::Ended(_) => self.open.clear(),
             Seen::Event(event) => self.note_event(event),
-            Seen::Effects(_) | Seen::Stored(_) => {}
+            Seen::Effects(_) => {}
+            Seen::Stored(stored) => self.note_stored(stored),
             Seen::Fact(fact) => self.note_fact(moment, fact),
             Seen::Change(change) => self.note_change(change),
         }
@@ -165,6 +173,7 @@ impl Ledger {
     fn start_life(&mut self) {
         self.lives += 1;
         self.known.clear();
+        self.told = Told::default();
         self.informed = false;
         self.files_read = false;
         self.open.clear();
@@ -188,15 +197,26 @@ impl Ledger {
                 let text = manifest.content.as_ref().map_or(&b""[..], |content| &content.json);
                 self.known.put(&manifest.name, text);
             }
-            Event::Done { token, outcome } => {
-                let call = self.open.remove(token);
-                if self.read_source(call, outcome) {
-                    self.informed =
-                        self.files_read && (self.url.is_empty() || self.known.has(&self.url));
+            Event::Item { token, item } => {
+                let Some(Call::Api(call)) = self.open.get(token) else { return };
+                if let Some(news) = Told::line(call, item) {
+                    self.take(news);
                     self.note_ends();
                 }
             }
-            Event::Boot(boot) => self.url = boot.settings.static_pod_url.clone(),
+            Event::Done { token, outcome } => {
+                let call = self.open.remove(token);
+                if self.read_source(call, outcome) {
+                    let url_read = self.url.is_empty() || self.known.has(&self.url);
+                    self.informed = self.files_read && url_read && self.api_read;
+                    self.note_ends();
+                }
+            }
+            Event::Boot(boot) => {
+                self.url = boot.settings.static_pod_url.clone();
+                self.files_read = boot.settings.static_pod_path.is_empty();
+                self.api_read = boot.settings.api.is_none();
+            }
             _ => {}
         }
     }
@@ -204,6 +224,11 @@ impl Ledger {
     /// Whether an answer tells the agent which pods there are.
     fn read_source(&mut self, call: Option<Call>, outcome: &Outcome) -> bool {
         match (call, outcome) {
+            (Some(Call::Api(call)), _) => {
+                let news = self.told.answer(&call, outcome);
+                self.api_read |= news.is_some();
+                news.map(|news| self.take(news)).is_some()
+            }
             (Some(Call::Disk(DiskOp::ReadManifests { .. })), Outcome::Disk(Ok(reply))) => {
                 self.files_read = true;
                 match reply {
@@ -221,10 +246,35 @@ impl Ledger {
         }
     }
 
+    /// The agent hears of pods of the API server.
+    fn take(&mut self, news: News) {
+        match &news {
+            News::All(objects) => self.known.replace_objects(objects),
+            News::Set(object) => self.known.put_object(object),
+            News::Gone(object) => self.known.remove_object(object),
+        }
+        for pod in self.known.objects().filter(|pod| pod.deleting) {
+            let grace = self.graces.entry(pod.uid.clone().unwrap_or_default());
+            let grace = grace.or_insert(pod.grace_seconds);
+            *grace = pod.grace_seconds.min(*grace);
+        }
+    }
+
+    fn note_stored(&mut self, stored: &Stored) {
+        if stored.plural != "pods" {
+            return;
+        }
+        match stored.gone {
+            true => self.wanted.remove_object(&stored.object),
+            false => self.wanted.put_object(&stored.object),
+        }
+        self.note_disturbed();
+    }
+
     /// Containers whose pod the agent now knows to be gone, or to be another one.
     fn note_ends(&mut self) {
         let url_read = self.url.is_empty() || self.known.has(&self.url);
-        let (files_read, informed) = (self.files_read, self.informed);
+        let (files_read, api_read, informed) = (self.files_read, self.api_read, self.informed);
         let running: BTreeSet<String> = (self.containers.values())
             .filter(|record| record.running())
             .map(|record| record.fact.uid.clone())
@@ -233,7 +283,8 @@ impl Ledger {
         let over = |uid: &str, key: &PodKey, was: Option<&Pod>| {
             // A source that was not read in this life says nothing yet.
             let read = match was {
-                Some(was) if was.from_url => url_read,
+                Some(Pod { origin: Origin::Url, .. }) => url_read,
+                Some(Pod { origin: Origin::Api, .. }) => api_read,
                 Some(_) => files_read,
                 None => informed,
             };
@@ -241,6 +292,9 @@ impl Ledger {
                 return false;
             }
             let Some(now) = known.pod(key) else { return true };
+            if let Some(Pod { origin: Origin::Api, uid, .. }) = was {
+                return now.uid != *uid;
+            }
             let Some(was) = was.filter(|was| was.text != now.text) else { return false };
             // Under a pinned uid an edit changes the pod, unless that has come to its end.
             let pinned = now.uid.is_some() && now.uid == was.uid;
@@ -375,6 +429,10 @@ impl Ledger {
             Change::ManifestGone { name } => self.wanted.remove(name),
             _ => return,
         }
+        self.note_disturbed();
+    }
+
+    fn note_disturbed(&mut self) {
         let wanted = &self.wanted;
         for record in self.containers.values_mut().filter(|record| !record.disturbed) {
             let now = wanted.pod(&record.key).map(|pod| &pod.text);

@@ -15,6 +15,7 @@ pub mod manifest;
 pub mod scene;
 pub mod setup;
 pub mod swarm;
+mod told;
 pub mod trace;
 pub mod transcript;
 pub mod world;

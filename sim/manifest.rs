@@ -2,7 +2,7 @@
 
 use crate::doors::runtime::app::App;
 use crate::setup::NODE;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt;
 
 /// Namespace and name of a pod; a static pod's name ends with the node's.
@@ -36,10 +36,21 @@ pub struct Pod {
     pub host_network: bool,
     pub init: Vec<ContainerSpec>,
     pub containers: Vec<ContainerSpec>,
-    /// It comes from the manifest URL, not from a file.
-    pub from_url: bool,
+    pub origin: Origin,
+    /// Its object in the API server says that it is to go.
+    pub deleting: bool,
+    /// Its object in the API server has a phase that is final.
+    pub ended: bool,
     /// The whole manifest in canonical form: equal text is an unchanged pod.
     pub text: String,
+}
+
+/// Where a pod comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    File,
+    Url,
+    Api,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -90,9 +101,32 @@ impl Pod {
             host_network: spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false),
             init: containers("initContainers"),
             containers: containers("containers"),
-            from_url: false,
+            origin: Origin::File,
+            deleting: false,
+            ended: false,
             text: value.to_string(),
         })
+    }
+
+    /// A pod of the API server. None for what is none of this node's, or the picture of a static pod.
+    pub fn from_object(object: &Value) -> Option<Pod> {
+        let (metadata, spec) = (object.get("metadata")?, object.get("spec")?);
+        let mirror = "/annotations/kubernetes.io~1config.mirror";
+        if spec.get("nodeName")? != NODE || metadata.pointer(mirror).is_some() {
+            return None;
+        }
+        let named = json!({"metadata": {"name": "", "namespace": metadata.get("namespace")?,
+            "labels": metadata.get("labels"), "annotations": metadata.get("annotations"),
+            "uid": metadata.get("uid")?}, "spec": spec});
+        let mut pod = Pod::from_json(&named)?;
+        pod.key.name = metadata.get("name")?.as_str()?.to_owned();
+        pod.origin = Origin::Api;
+        pod.deleting = metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null());
+        let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+        pod.grace_seconds = grace.unwrap_or(pod.grace_seconds);
+        let phase = object.pointer("/status/phase").and_then(Value::as_str);
+        pod.ended = matches!(phase, Some("Succeeded" | "Failed"));
+        Some(pod)
     }
 
     pub fn container(&self, name: &str) -> Option<&ContainerSpec> {
@@ -114,6 +148,8 @@ fn container(value: &Value) -> Option<ContainerSpec> {
 pub struct Files {
     /// By file name or URL: the pods of the last text that made sense, and whether the text now makes sense.
     files: std::collections::BTreeMap<String, (Vec<Pod>, bool)>,
+    /// Pods of the API server by uid, those that are to go too.
+    objects: std::collections::BTreeMap<String, Pod>,
 }
 
 impl Files {
@@ -125,7 +161,8 @@ impl Files {
         let entry = self.files.entry(name.to_owned()).or_default();
         match Pod::parse(text) {
             Some(mut pods) => {
-                pods.iter_mut().for_each(|pod| pod.from_url = is_url(name));
+                let origin = if is_url(name) { Origin::Url } else { Origin::File };
+                pods.iter_mut().for_each(|pod| pod.origin = origin);
                 *entry = (pods, true);
             }
             None => entry.1 = false,
@@ -147,6 +184,37 @@ impl Files {
 
     pub fn clear(&mut self) {
         self.files.clear();
+        self.objects.clear();
+    }
+
+    /// A pod of the API server is like this; one that has left the node is not there.
+    pub fn put_object(&mut self, object: &Value) {
+        match Pod::from_object(object) {
+            Some(pod) => {
+                self.objects.extend(pod.uid.clone().map(|uid| (uid, pod)));
+            }
+            None => self.remove_object(object),
+        }
+    }
+
+    pub fn remove_object(&mut self, object: &Value) {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+        self.objects.remove(uid.unwrap_or_default());
+    }
+
+    /// The API server has these pods and no others.
+    pub fn replace_objects(&mut self, objects: &[Value]) {
+        self.objects.clear();
+        objects.iter().for_each(|object| self.put_object(object));
+    }
+
+    /// The pod of the API server with this uid, even when it is to go.
+    pub fn object(&self, uid: &str) -> Option<&Pod> {
+        self.objects.get(uid)
+    }
+
+    pub fn objects(&self) -> impl Iterator<Item = &Pod> {
+        self.objects.values()
     }
 
     /// The pod of that name: the first file that describes it wins.
@@ -154,12 +222,13 @@ impl Files {
         self.pods().find(|pod| pod.key == *key)
     }
 
-    /// Every pod once, by file name.
+    /// Every pod that is to run, once: by file name, then those of the API server.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         let mut seen = std::collections::BTreeSet::new();
         self.files
             .values()
             .flat_map(|(pods, _)| pods)
+            .chain(self.objects.values().filter(|pod| !pod.deleting))
             .filter(move |pod| seen.insert(pod.key.clone()))
     }
 
@@ -196,6 +265,41 @@ mod tests {
         assert_eq!((pod.restart, pod.grace_seconds), (Restart::Always, 30));
         assert_eq!(pod.container("app").map(|c| c.app(0).exit), Some(1));
         assert!(Pod::parse(b"{\"metadata\":").is_none());
+    }
+
+    #[test]
+    fn a_pod_of_the_api_server_is_read_as_it_is_there() {
+        let object = |more: Value| {
+            let mut object = json!({
+                "metadata": {"name": "web", "namespace": "a", "uid": "u1", "resourceVersion": "7"},
+                "spec": {"nodeName": NODE, "containers": [{"name": "app", "image": "app"}]},
+                "status": {"phase": "Running"},
+            });
+            for (path, value) in more.as_object().into_iter().flatten() {
+                let (part, field) = path.split_once('.').expect("a table");
+                object[part][field] = value.clone();
+            }
+            object
+        };
+        let read = |more: Value| Pod::from_object(&object(more));
+        let pod = read(json!({})).expect("a pod");
+        assert_eq!((pod.key.to_string(), pod.uid.as_deref()), ("a/web".into(), Some("u1")));
+        assert!(!pod.deleting && !pod.ended && pod.origin == Origin::Api);
+        assert_eq!(read(json!({"spec.nodeName": "other"})), None);
+        let mirror = json!({"kubernetes.io/config.mirror": "hash"});
+        assert_eq!(read(json!({"metadata.annotations": mirror})), None);
+        let going = json!({"metadata.deletionTimestamp": "t", "status.phase": "Failed",
+            "metadata.deletionGracePeriodSeconds": 5});
+        let going = read(going).expect("a pod");
+        assert_eq!((going.deleting, going.ended, going.grace_seconds), (true, true, 5));
+        assert_eq!(going.text, pod.text, "what it is has not changed");
+        let mut files = Files::default();
+        files.put_object(&object(json!({})));
+        assert_eq!(files.pods().count(), 1);
+        files.put_object(&object(json!({"metadata.deletionTimestamp": "t"})));
+        assert_eq!((files.pods().count(), files.objects().count()), (0, 1));
+        files.replace_objects(&[]);
+        assert!(files.object("u1").is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::Judge;
 use crate::ledger::{Ask, Ledger, POD_NAME, POD_NAMESPACE, POD_UID};
-use crate::manifest::{PodKey, Restart};
+use crate::manifest::{Origin, PodKey, Restart};
 use crate::trace::{Cause, Moment};
 use std::collections::BTreeMap;
 
@@ -22,6 +22,9 @@ impl Ended {
             out.push(format!("something is started for {key} ({uid}), which is no pod any more"));
             return;
         };
+        if pod.origin == Origin::Api && (pod.uid.as_deref() != Some(uid) || pod.ended) {
+            out.push(format!("something is started for {key} ({uid}), which has ended"));
+        }
         let text = self.texts.entry(uid.to_owned()).or_insert_with(|| pod.text.clone());
         if pod.uid.is_none() && *text != pod.text {
             out.push(format!("something is started for {key} ({uid}), which was replaced"));

@@ -62,9 +62,11 @@ impl Grace {
         out: &mut Vec<String>,
     ) {
         let Some(pod) = &record.pod else { return };
-        let grace = pod.grace_seconds.max(LEAST);
+        let asked = ledger.graces.get(&record.fact.uid);
+        let grace = asked.map_or(pod.grace_seconds, |asked| *asked).max(LEAST);
         let name = record.name();
-        if timeout > grace {
+        // A user may have shortened it since, or another life of the agent was told of a longer one.
+        if timeout > grace.max(pod.grace_seconds) {
             out.push(format!("{name} gets {timeout} s, its pod says {grace} s"));
         } else if timeout < LEAST {
             out.push(format!("{name} gets {timeout} s"));

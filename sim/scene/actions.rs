@@ -17,6 +17,7 @@ const HANG: Span = Span::from_secs(120);
 pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
     match words {
         ["put" | "remove" | "rename" | "serve" | "manifests", ..] => files(stage, words),
+        ["api", rest @ ..] => super::api::act(stage, rest),
         ["runtime", rest @ ..] => runtime(stage, rest),
         ["disk", rest @ ..] => disk(stage, rest),
         ["helper", rest @ ..] => helper(stage, rest),

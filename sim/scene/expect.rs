@@ -1,5 +1,7 @@
 //! What must be seen: patterns over the lines of the transcript, and the state of the node.
 
+use super::api;
+use super::film::Line;
 use super::names::Target;
 use super::script::moment;
 use super::stage::{Stage, clock};
@@ -10,7 +12,7 @@ use steplet_core::ids::PodUid;
 use steplet_core::time::Span;
 
 /// The first words of transcript lines.
-const VERBS: [&str; 27] = [
+const VERBS: [&str; 28] = [
     "event",
     "status",
     "RunPodSandbox",
@@ -33,12 +35,16 @@ const VERBS: [&str; 27] = [
     "cancel",
     "reply",
     "send-log",
+    "stored",
     "end-log",
     "agent-exit",
     "agent-killed",
     ">",
     "*",
 ];
+
+/// The first words of requests to the API server.
+const REQUESTS: [&str; 8] = ["GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE", "*"];
 
 /// Checks one expectation; the error says what was seen instead.
 pub fn check(stage: &Stage, words: &[&str]) -> Result<(), String> {
@@ -68,8 +74,17 @@ pub fn check(stage: &Stage, words: &[&str]) -> Result<(), String> {
             Some(found) => Err(found.what.clone()),
             None => Ok(()),
         },
-        ["no", pattern @ ..] => seen(stage, pattern, Some(0)),
-        pattern => seen(stage, pattern, None),
+        ["api", "pod", pod, want @ ..] => api::check_pod(stage, pod, want),
+        ["no", "api", "pod", pod] => api::check_no_pod(stage, pod),
+        ["node", want @ ..] => api::check_node(stage, want),
+        ["no", "node"] => api::check_no_node(stage),
+        ["lease", "renewed", "within", time] => api::check_lease(stage, time),
+        ["requests", pattern @ ..] => seen(stage, &stage.film().asked, &REQUESTS, pattern, None),
+        ["no", "requests", pattern @ ..] => {
+            seen(stage, &stage.film().asked, &REQUESTS, pattern, Some(0))
+        }
+        ["no", pattern @ ..] => seen(stage, &stage.film().lines, &VERBS, pattern, Some(0)),
+        pattern => seen(stage, &stage.film().lines, &VERBS, pattern, None),
     }
 }
 
@@ -197,14 +212,21 @@ struct Pattern<'a> {
     from: Span,
     until: Option<Span>,
     count: Option<usize>,
+    most: Option<usize>,
     /// What must come later.
     then: Option<Vec<&'a str>>,
 }
 
 impl<'a> Pattern<'a> {
-    fn read(words: &[&'a str]) -> Result<Pattern<'a>, String> {
-        let mut pattern =
-            Pattern { words: Vec::new(), from: Span::ZERO, until: None, count: None, then: None };
+    fn read(words: &[&'a str], verbs: &[&str]) -> Result<Pattern<'a>, String> {
+        let mut pattern = Pattern {
+            words: Vec::new(),
+            from: Span::ZERO,
+            until: None,
+            count: None,
+            most: None,
+            then: None,
+        };
         let mut rest = words;
         while let [word, more @ ..] = rest {
             let time = |text: &&str| moment(text).ok_or_else(|| format!("{text:?} is no time"));
@@ -212,6 +234,11 @@ impl<'a> Pattern<'a> {
                 ("count", [count, rest @ ..]) => {
                     let count = count.parse().map_err(|_| format!("{count:?} is no count"))?;
                     pattern.count = Some(count);
+                    rest
+                }
+                ("most", [most, rest @ ..]) => {
+                    let most = most.parse().map_err(|_| format!("{most:?} is no count"))?;
+                    pattern.most = Some(most);
                     rest
                 }
                 ("between", [from, "and", until, rest @ ..]) => {
@@ -238,7 +265,7 @@ impl<'a> Pattern<'a> {
         }
         for words in [Some(&pattern.words), pattern.then.as_ref()].into_iter().flatten() {
             let verb = words.first().copied().unwrap_or("");
-            if !VERBS.contains(&verb) {
+            if !verbs.contains(&verb) {
                 return Err(format!("no line begins with {verb:?}"));
             }
         }
@@ -274,12 +301,19 @@ pub(super) fn fits(words: &[&str], line: &str) -> bool {
     true
 }
 
-fn seen(stage: &Stage, words: &[&str], count: Option<usize>) -> Result<(), String> {
-    let pattern = Pattern::read(words)?;
+fn seen(
+    stage: &Stage,
+    lines: &[Line],
+    verbs: &[&str],
+    words: &[&str],
+    count: Option<usize>,
+) -> Result<(), String> {
+    let pattern = Pattern::read(words, verbs)?;
     let film = stage.film();
     let image = pattern.words.first() == Some(&"PullImage");
-    let name =
-        |who: &&&str| !image && !who.starts_with(['/', '"']) && who.contains(['/', '#', '(']);
+    let name = |who: &&&str| {
+        !image && verbs == VERBS && !who.starts_with(['/', '"']) && who.contains(['/', '#', '('])
+    };
     if let Some(who) = pattern.words.get(1).filter(name)
         && !film.names.knows(&Target::parse(who).pod)
     {
@@ -289,17 +323,22 @@ fn seen(stage: &Stage, words: &[&str], count: Option<usize>) -> Result<(), Strin
         at >= At(0) + pattern.from && pattern.until.is_none_or(|until| at <= At(0) + until)
     };
     let find = |words: &[&str]| -> Vec<usize> {
-        let lines = film.lines.iter().enumerate();
-        let fitting = lines.filter(|(_, line)| inside(line.at) && fits(words, &line.text));
+        let all = lines.iter().enumerate();
+        let fitting = all.filter(|(_, line)| inside(line.at) && fits(words, &line.text));
         fitting.map(|(index, _)| index).collect()
     };
     let found = find(&pattern.words);
     let shown = |index: &usize| {
-        let line = &film.lines[*index];
+        let line = &lines[*index];
         format!("\n      {} {}", clock(line.at), line.text)
     };
     let list: String = found.iter().take(5).map(shown).collect();
     match (count.or(pattern.count), found.len()) {
+        (None, count) if pattern.most.is_some() => {
+            if pattern.most.is_some_and(|most| count > most) {
+                return Err(format!("seen {count} times{list}"));
+            }
+        }
         (Some(want), count) if want != count => return Err(format!("seen {count} times{list}")),
         (None, 0) => return Err("never seen".into()),
         _ => {}

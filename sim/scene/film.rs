@@ -1,14 +1,18 @@
 //! What a transcript is made of: calls of the agent that change something, what happens in the runtime, and answers that
 //! are errors. Calls that only look are left out.
 
+use super::api::{renewal, stored_text};
 use super::names::Names;
 use crate::clock::At;
+use crate::doors::api::Stored;
+use crate::doors::api::request::Request;
 use crate::ledger::{Ask, Ledger};
+use crate::setup::NODE;
 use crate::trace::{Cause, Fact, Moment, Seen, Violation, Witness};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use steplet_core::effect::{Call, Effect, HelperOp, Reply};
+use steplet_core::effect::{ApiCall, Call, Effect, HelperOp, Reply, Verb};
 use steplet_core::event::{Event, Outcome};
 use steplet_core::ids::{RequestId, Token};
 
@@ -19,6 +23,12 @@ pub struct Film {
     /// Calls that wait for an answer, as the transcript names them.
     open: BTreeMap<Token, (At, String)>,
     requests: BTreeMap<RequestId, String>,
+    /// What the agent asked of the API server: `PATCH pods/status web`.
+    pub asked: Vec<Line>,
+    /// Of these, what waits for an answer.
+    asking: BTreeMap<Token, String>,
+    /// When the lease of the node was written last.
+    pub renewed: Option<At>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +46,10 @@ impl Witness for Camera {
     fn see(&mut self, _: &Ledger, moment: Moment, seen: &Seen<'_>, _: &mut Vec<Violation>) {
         let mut film = self.0.borrow_mut();
         match seen {
-            Seen::Started => film.open.clear(),
+            Seen::Started => {
+                film.open.clear();
+                film.asking.clear();
+            }
             Seen::Ended(status) => {
                 let text = match status {
                     Some(status) => format!("agent-exit {status}"),
@@ -51,7 +64,8 @@ impl Witness for Camera {
                 }
             }
             Seen::Fact(fact) => film.fact(moment.at, fact),
-            Seen::Stored(_) | Seen::Change(_) => {}
+            Seen::Stored(stored) => film.stored(moment.at, stored),
+            Seen::Change(_) => {}
         }
     }
 }
@@ -77,6 +91,15 @@ impl Film {
             Event::Request(request) => {
                 self.requests.insert(request.id, request.path.clone());
             }
+            Event::Done { token, outcome: Outcome::Api(answer) } => {
+                let Some(text) = self.asking.remove(token) else { return };
+                let why = match answer {
+                    Ok(reply) if reply.status < 300 => return,
+                    Ok(reply) => reply.status.to_string(),
+                    Err(why) => why.clone(),
+                };
+                self.add(at, format!("error {text} {why}"));
+            }
             Event::Done { token, outcome } => {
                 let Some((_, call)) = self.open.remove(token) else { return };
                 let error = match outcome {
@@ -84,7 +107,6 @@ impl Film {
                     Outcome::Disk(Err(fault))
                     | Outcome::Kernel(Err(fault))
                     | Outcome::Helper(Err(fault)) => fault.message.clone(),
-                    Outcome::Api(Err(why)) => why.clone(),
                     _ => return,
                 };
                 let error = self.names.scrub(&error);
@@ -96,6 +118,7 @@ impl Film {
 
     fn effect(&mut self, at: At, effect: &Effect, ask: Option<&Ask>) {
         match effect {
+            Effect::Call { token, call: Call::Api(call) } => self.request(at, *token, call),
             Effect::Call { token, call } => {
                 let text = ask.map(|ask| self.ask(ask)).or_else(|| self.chore(call));
                 if let Some(text) = text {
@@ -126,11 +149,46 @@ impl Film {
                 self.lines.push(Line { at, text: format!("end-log {path}"), ask: true });
             }
             Effect::Cancel(token) => {
+                self.asking.remove(token);
                 if let Some((_, call)) = self.open.remove(token) {
                     self.lines.push(Line { at, text: format!("cancel {call}"), ask: true });
                 }
             }
             Effect::Exit(_) => {}
+        }
+    }
+
+    fn request(&mut self, at: At, token: Token, call: &ApiCall) {
+        let Ok(request) = Request::read(call) else { return };
+        let verb = match call.verb {
+            Verb::Get if request.name.is_empty() => "LIST".into(),
+            verb => format!("{verb:?}").to_uppercase(),
+        };
+        let subject = request.subject();
+        let name = request.name.strip_suffix(NODE).unwrap_or(&request.name).trim_end_matches('-');
+        let text = format!("{verb} {subject} {name}").trim_end().to_owned();
+        // What is repeated anyway tells nothing when it fails.
+        if !["leases", "nodes/status", "events"].contains(&&*subject) {
+            self.asking.insert(token, text.clone());
+        }
+        self.asked.push(Line { at, text, ask: true });
+    }
+
+    /// A change in the store of the API server.
+    fn stored(&mut self, at: At, stored: &Stored) {
+        self.renewed = renewal(stored, at).or(self.renewed);
+        let text = |path: &str| {
+            stored.object.pointer(path).and_then(|text| text.as_str()).unwrap_or_default()
+        };
+        let (uid, namespace) = (text("/metadata/uid"), text("/metadata/namespace"));
+        let hash = text("/metadata/annotations/kubernetes.io~1config.mirror");
+        let name = match (stored.plural, self.names.known_pod(hash)) {
+            ("pods", Some(of)) => format!("mirror-of {of}"),
+            ("pods", None) => self.names.pod(uid, namespace, text("/metadata/name")),
+            _ => text("/metadata/name").to_owned(),
+        };
+        if let Some(text) = stored_text(stored, &name) {
+            self.add(at, text);
         }
     }
 

@@ -3,6 +3,7 @@
 //! `fixtures/scenes/README.md` describes the language.
 
 mod actions;
+mod api;
 mod expect;
 mod film;
 mod names;

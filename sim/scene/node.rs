@@ -47,9 +47,36 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
         "allowedUnsafeSysctls" => {
             settings.allowed_unsafe_sysctls = value.split(',').map(str::to_owned).collect();
         }
+        "api" => {
+            setup.join();
+            if !["up", "down"].contains(value) {
+                return Err("want `node api up` or `node api down`".into());
+            }
+        }
+        "nodeStatusUpdateFrequency"
+        | "nodeStatusReportFrequency"
+        | "nodeLeaseDurationSeconds"
+        | "kubeAPIQPS"
+        | "kubeAPIBurst"
+        | "registerNode" => joined(setup, key, value)?,
         // What the stage does when it is there.
         "image" | "file" | "pace" | "unjudged" => {}
         _ => return Err(format!("the node has no {key:?}")),
+    }
+    Ok(())
+}
+
+/// What only a member of a cluster has; `node api` comes first.
+fn joined(setup: &mut Setup, key: &str, value: &str) -> Result<(), String> {
+    let number = || value.parse::<u32>().map_err(|_| format!("{value:?} is no number"));
+    let settings = setup.settings.api.as_mut().ok_or("`node api up` must come first")?;
+    match key {
+        "nodeStatusUpdateFrequency" => settings.status_update = span(value)?,
+        "nodeStatusReportFrequency" => settings.status_report = span(value)?,
+        "nodeLeaseDurationSeconds" => settings.lease_seconds = number()?,
+        "kubeAPIQPS" => settings.qps = number()?,
+        "kubeAPIBurst" => settings.burst = number()?,
+        _ => settings.register = value == "true",
     }
     Ok(())
 }
@@ -60,6 +87,7 @@ pub fn furnish(stage: &mut Stage, cues: &[Cue]) -> Result<(), Mistake> {
         let mistake = |what: &str| Mistake { line: cue.line, what: what.into() };
         match cue.words().as_slice() {
             ["image", image] => stage.world.load_image(image),
+            ["api", "down"] => stage.world.api.link.down = true,
             ["file", path] => stage.world.disk.write(path, b""),
             ["pace", percent] => {
                 let percent = percent.strip_suffix('%').and_then(|text| text.parse().ok());

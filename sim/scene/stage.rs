@@ -152,7 +152,7 @@ fn statuses(
 }
 
 /// `Running ready app=running`, `Pending a=running app=waiting:PodInitializing`.
-fn status_text(status: &PodStatus) -> String {
+pub(super) fn status_text(status: &PodStatus) -> String {
     let mut text = status.phase.to_string();
     if !status.reason.is_empty() {
         text = format!("{text} {}", status.reason);
