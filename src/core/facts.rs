@@ -12,6 +12,7 @@ use crate::managers::pods::pleg::PlegFacts;
 use crate::managers::pods::sources::SourcesFacts;
 use crate::managers::pods::status::StatusFacts;
 use crate::managers::pods::workers::WorkersFacts;
+use crate::managers::volumes::VolumesFacts;
 use crate::settings::Settings;
 use crate::time::Mono;
 use alloc::boxed::Box;
@@ -31,6 +32,7 @@ pub struct Facts {
     pub runtime_status: RuntimeStatusFacts,
     pub events: EventsFacts,
     pub node: NodeFacts,
+    pub volumes: VolumesFacts,
     pub calls: CallFacts,
 }
 

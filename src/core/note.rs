@@ -14,6 +14,7 @@ pub enum Note {
     Step(StepNote),
     Runtime(RuntimeNote),
     Image(ImageNote),
+    Volume(VolumeNote),
     /// Something that an operator should read: a Kubernetes event.
     Said(Box<Said>),
     /// The Node is registered, or is another one than before: `facts.node` has it.
@@ -112,6 +113,23 @@ pub enum ImageNote {
     Ready {
         uid: PodUid,
         result: Result<ImageFound, StepError>,
+    },
+}
+
+/// Between the runtime manager, which sets up pods, and the manager of volumes, which has what is in them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VolumeNote {
+    /// The pod is to be set up: what its volumes hold must be at hand in `facts.volumes`.
+    Wanted {
+        uid: PodUid,
+    },
+    /// The pod no longer waits for it.
+    Unwanted {
+        uid: PodUid,
+    },
+    Ready {
+        uid: PodUid,
+        result: Result<(), StepError>,
     },
 }
 

@@ -8,8 +8,8 @@ use crate::managers::Managers;
 use crate::managers::images::pull;
 use crate::managers::node::{event_sender, lease, node_object, runtime_status};
 use crate::managers::pods::{housekeeping, mirror, pleg, runtime, sources, status_sync};
-use crate::managers::server;
-use crate::note::{ImageNote, Note, PodNote, StepNote};
+use crate::managers::{server, volumes};
+use crate::note::{ImageNote, Note, PodNote, StepNote, VolumeNote};
 use crate::rng::Rng;
 use crate::time::Mono;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,7 @@ pub enum Then {
     StatusSync(status_sync::Ask),
     Mirror(mirror::Ask),
     Event(event_sender::Ask),
+    Volumes(volumes::Ask),
 }
 
 macro_rules! then_from {
@@ -46,6 +47,7 @@ then_from! {
     Server(server::Ask), Node(node_object::Ask), Lease(lease::Ask),
     StatusSync(status_sync::Ask), Mirror(mirror::Ask),
     Event(event_sender::Ask),
+    Volumes(volumes::Ask),
 }
 
 /// Takes an event to its manager.
@@ -77,6 +79,7 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.workers.on_booted(cx.now.mono, Rng::new(boot.seed).child(1));
     m.runtime_status.on_booted(cx);
     m.pleg.on_booted(cx);
+    m.volumes.on_booted(cx, Rng::new(boot.seed).child(7));
     m.sources.on_booted(cx, boot.set_aside, Rng::new(boot.seed).child(4));
     m.status_sync.on_booted(Rng::new(boot.seed).child(5));
     m.mirror.on_booted(Rng::new(boot.seed).child(6));
@@ -97,6 +100,7 @@ fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
     m.status_sync.on_tick(cx);
     m.mirror.on_tick(cx);
     m.event_sender.on_tick(cx);
+    m.volumes.on_tick(cx);
 }
 
 fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
@@ -113,6 +117,7 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::StatusSync(ask) => m.status_sync.on_done(cx, ask, outcome),
         Then::Mirror(ask) => m.mirror.on_done(cx, ask, outcome),
         Then::Event(ask) => m.event_sender.on_done(cx, ask, outcome),
+        Then::Volumes(ask) => m.volumes.on_done(cx, ask, outcome),
     }
 }
 
@@ -120,6 +125,7 @@ fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
     match then {
         Then::Sources(ask) => m.sources.on_item(cx, ask, item),
         Then::Node(ask) => m.node_object.on_item(cx, *ask, item),
+        Then::Volumes(ask) => m.volumes.on_item(cx, ask, &item),
         // Their calls have no streams.
         Then::Runtime(_)
         | Then::Pleg(_)
@@ -163,6 +169,10 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
             m.events.on_said(cx, said);
             m.event_sender.on_said(cx, said);
         }
+        Note::Volume(VolumeNote::Ready { uid, result }) => m.runtime.on_volumes(cx, uid, result),
+        Note::Volume(n @ (VolumeNote::Wanted { .. } | VolumeNote::Unwanted { .. })) => {
+            m.volumes.on_volume(cx, n);
+        }
         Note::NodeKnown => {
             m.lease.on_node_known(cx);
             m.mirror.on_node_known();
@@ -178,6 +188,7 @@ fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
     m.mirror.on_note(note);
     m.housekeeping.on_note(cx, note);
     m.server.on_note(cx, note);
+    m.volumes.on_note(cx, note);
     match note {
         PodNote::Forgotten { uid } => m.pull.on_forgotten(uid),
         PodNote::RuntimeBack => m.runtime_status.on_runtime_back(cx),
@@ -206,6 +217,7 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
         m.status_sync.deadline(),
         m.mirror.deadline(),
         m.event_sender.deadline(),
+        m.volumes.deadline(),
     ]
     .into_iter()
     .flatten()
@@ -217,5 +229,6 @@ pub(crate) fn check(m: &Managers, facts: &Facts) {
     m.workers.check(facts);
     m.pleg.check(facts);
     m.pull.check(facts);
+    m.volumes.check(facts);
     m.server.check(facts);
 }

@@ -103,6 +103,19 @@ pub struct ApiSettings {
     pub evict_memory: Threshold,
     pub evict_nodefs: Threshold,
     pub reserved_storage_bytes: u64,
+    /// `configMapAndSecretChangeDetectionStrategy`
+    pub change_detection: ChangeDetection,
+}
+
+/// How an agent learns of changes of ConfigMaps and Secrets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangeDetection {
+    #[default]
+    Watch,
+    /// Asked for again when it is older than the Node's TTL.
+    Cache,
+    /// Asked for each time.
+    Get,
 }
 
 /// A part of a capacity.
@@ -143,6 +156,7 @@ impl Default for ApiSettings {
             evict_memory: Threshold::Bytes(100 << 20),
             evict_nodefs: Threshold::PerMille(100),
             reserved_storage_bytes: 0,
+            change_detection: ChangeDetection::Watch,
         }
     }
 }

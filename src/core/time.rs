@@ -75,6 +75,13 @@ impl Sub<Span> for Mono {
     }
 }
 
+impl Add<Span> for Wall {
+    type Output = Wall;
+    fn add(self, span: Span) -> Wall {
+        Wall(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))
+    }
+}
+
 impl Add for Span {
     type Output = Span;
     fn add(self, other: Span) -> Span {

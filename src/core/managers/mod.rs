@@ -10,6 +10,7 @@ pub mod pods;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod server;
+pub mod volumes;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,7 @@ pub struct Managers {
     pub(crate) pleg: pods::pleg::Pleg,
     pub(crate) housekeeping: pods::housekeeping::Housekeeping,
     pub(crate) pull: images::pull::Pull,
+    pub(crate) volumes: volumes::Volumes,
     pub(crate) runtime_status: node::runtime_status::RuntimeStatus,
     pub(crate) node_object: node::node_object::NodeObject,
     pub(crate) lease: node::lease::Lease,

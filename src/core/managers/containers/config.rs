@@ -16,6 +16,8 @@ use crate::managers::containers::sandbox::{pod_labels, strings};
 use crate::managers::containers::security::container_security;
 use crate::managers::containers::volumes::{pod_uid, volume_mounts};
 use crate::managers::cri as names;
+use crate::managers::volumes::VolumesFacts;
+use crate::managers::volumes::payload::Given;
 use crate::settings::Settings;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -46,6 +48,8 @@ pub struct ContainerInput<'a> {
     pub node_hosts: &'a str,
     /// Whether the runtime supports recursive read-only mounts.
     pub recursive_read_only: bool,
+    /// The objects of the API that are at hand.
+    pub volumes: &'a VolumesFacts,
     pub settings: &'a Settings,
     pub machine: &'a Machine,
 }
@@ -153,7 +157,8 @@ pub fn termination_log(input: &ContainerInput<'_>) -> Option<String> {
 }
 
 fn env(input: &ContainerInput<'_>) -> Result<Env, ConfigError> {
-    environment(input.pod, input.container, input.pod_ips, input.settings, input.machine)
+    let ContainerInput { pod, container, pod_ips, volumes, settings, machine, .. } = *input;
+    environment(pod, container, pod_ips, &Given { volumes, settings, machine })
 }
 
 /// Path and content of the pod's hosts file, unless the container mounts its own.
@@ -249,6 +254,7 @@ mod tests {
             pod_ips: &["10.1.0.5"],
             node_hosts: "127.0.0.1 localhost\n",
             recursive_read_only: false,
+            volumes: &VolumesFacts::default(),
             settings: &settings,
             machine: &machine,
         });

@@ -1,12 +1,14 @@
 //! The environment of a container, and what is expanded from it.
 //!
-//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/fieldpath and pkg/api/v1/resource, v1.36. Static pods may not name
-//! ConfigMaps and Secrets, and there are no services without the API: such a variable is an error
-//! with upstream's text for a node that has no API server. Variables are kept sorted by name.
+//! Upstream: pkg/kubelet/kubelet_pods.go, pkg/fieldpath and pkg/api/v1/resource, v1.36. A missing object or
+//! key is an error in upstream's words, unless it is optional. Variables are kept sorted by name.
 
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;
-use crate::managers::containers::expansion::{Env, expand};
+use crate::managers::containers::expansion::{Env, Text, expand};
+use crate::managers::volumes::objects::Missing;
+use crate::managers::volumes::payload::Given;
+use crate::sealed::Sealed;
 use crate::settings::Settings;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -25,17 +27,19 @@ pub fn environment(
     pod: &Pod,
     container: &Container,
     pod_ips: &[&str],
-    settings: &Settings,
-    machine: &Machine,
+    given: &Given<'_>,
 ) -> Result<Env, ConfigError> {
     let mut env = Env::new();
-    if let Some(source) = container.env_from.first() {
-        return Err(env_from_error(pod, source));
+    for source in &container.env_from {
+        add_all(&mut env, pod, source, given)?;
     }
     for variable in &container.env {
         let value = match variable.value_from.as_deref() {
             Some(source) if variable.value.is_empty() => {
-                source_value(pod, container, source, pod_ips, settings, machine)?.into()
+                match source_value(pod, container, source, pod_ips, given)? {
+                    Some(value) => value,
+                    None => continue,
+                }
             }
             _ => expand(&variable.value, &env)?,
         };
@@ -44,44 +48,95 @@ pub fn environment(
     Ok(env)
 }
 
+/// All keys of a ConfigMap or a Secret.
+fn add_all(
+    env: &mut Env,
+    pod: &Pod,
+    source: &EnvFromSource,
+    given: &Given<'_>,
+) -> Result<(), ConfigError> {
+    let (objects, namespace) = (given.volumes.objects(), &pod.metadata.namespace);
+    // Keys of objects are tame, but the prefix is not.
+    let named = |key: &str| {
+        let name = format!("{}{key}", source.prefix);
+        let good = |b: u8| (b' '..=b'~').contains(&b) && b != b'=';
+        name.bytes().all(good).then_some(name)
+    };
+    if let Some(reference) = &source.config_map_ref {
+        let map = objects.config_map(namespace, &reference.name);
+        let all = found(map, reference.optional)?.into_iter().flat_map(|map| &map.data);
+        env.extend(all.filter_map(|(key, value)| Some((named(key)?, (&**value).into()))));
+    } else if let Some(reference) = &source.secret_ref {
+        let secret = objects.secret(namespace, &reference.name);
+        let all = found(secret, reference.optional)?.into_iter().flat_map(|it| &it.data);
+        env.extend(all.filter_map(|(key, seal)| Some((named(key)?, secret_text(*seal)))));
+    }
+    Ok(())
+}
+
+/// None: it is not there, and need not be.
+fn found<T>(
+    object: Result<&T, Missing>,
+    optional: Option<bool>,
+) -> Result<Option<&T>, ConfigError> {
+    match object {
+        Ok(object) => Ok(Some(object)),
+        Err(Missing::Absent(_)) if optional == Some(true) => Ok(None),
+        Err(missing) => Err(missing.into_error()),
+    }
+}
+
+fn secret_text(seal: u64) -> Text {
+    Text::secret(Sealed::numbered(seal))
+}
+
+/// None: it is optional, and there is none.
 fn source_value(
     pod: &Pod,
     container: &Container,
     source: &EnvVarSource,
     pod_ips: &[&str],
-    settings: &Settings,
-    machine: &Machine,
-) -> Result<String, ConfigError> {
-    let namespace = &pod.metadata.namespace;
+    given: &Given<'_>,
+) -> Result<Option<Text>, ConfigError> {
+    let (objects, namespace) = (given.volumes.objects(), &pod.metadata.namespace);
+    let Given { settings, machine, .. } = *given;
     if let Some(field) = &source.field_ref {
-        return field_value(pod, field, pod_ips, machine);
+        return field_value(pod, field, pod_ips, machine).map(|it| Some(it.into()));
     }
     if let Some(field) = &source.resource_field_ref {
-        return resource_value(pod, container, field, settings, machine);
+        let value = resource_value(pod, Some(container), field, settings, machine);
+        return value.map(|it| Some(it.into()));
     }
-    let error = if let Some(key) = &source.config_map_key_ref {
-        format!("couldn't get configMap {namespace}/{}, no kubeClient defined", key.name)
+    let (value, key, kind) = if let Some(key) = &source.config_map_key_ref {
+        let map = found(objects.config_map(namespace, &key.name), key.optional)?;
+        let value = map.and_then(|map| map.data.get(&key.key)).map(|value| (&**value).into());
+        (value, key, "ConfigMap")
     } else if let Some(key) = &source.secret_key_ref {
-        format!("couldn't get secret {namespace}/{}, no kubeClient defined", key.name)
+        let secret = found(objects.secret(namespace, &key.name), key.optional)?;
+        let seal = secret.and_then(|secret| secret.data.get(&key.key));
+        (seal.copied().map(secret_text), key, "Secret")
     } else if let Some(key) = &source.file_key_ref {
-        format!(
+        return Err(ConfigError(format!(
             "fileKeyRef is not supported yet: key {:?} of volume {:?}",
             key.key, key.volume_name
-        )
+        )));
     } else {
-        return Ok(String::new());
+        return Ok(Some(Text::default()));
     };
-    Err(ConfigError(error))
+    if value.is_none() && key.optional != Some(true) {
+        let text = format!("couldn't find key {} in {kind} {namespace}/{}", key.key, key.name);
+        return Err(ConfigError(text));
+    }
+    Ok(value)
 }
 
-fn env_from_error(pod: &Pod, source: &EnvFromSource) -> ConfigError {
-    let (kind, name) = match (&source.config_map_ref, &source.secret_ref) {
-        (Some(map), _) => ("configMap", &*map.name),
-        (None, Some(secret)) => ("secret", &*secret.name),
-        (None, None) => ("object", ""),
-    };
-    let namespace = &pod.metadata.namespace;
-    ConfigError(format!("couldn't get {kind} {namespace}/{name}, no kubeClient defined"))
+/// A field of a pod that a volume can have (ExtractFieldPathAsString in pkg/fieldpath).
+pub fn metadata_field(pod: &Pod, path: &str) -> Result<String, ConfigError> {
+    if !path.starts_with("metadata.") {
+        return Err(ConfigError(format!("unsupported fieldPath: {path}")));
+    }
+    let field = ObjectFieldSelector { field_path: path.into(), ..Default::default() };
+    field_value(pod, &field, &[], &Machine::default())
 }
 
 /// A field of the pod itself.
@@ -151,18 +206,19 @@ fn go_quote(text: &str) -> String {
     out
 }
 
-/// What a container of the pod may use, in units of the divisor and rounded up. A limit that is
+/// What a container of the pod, `own` unless the field names another, may use: in units of the divisor and rounded up. A limit that is
 /// not set is the pod's own, or what the node has to give.
-fn resource_value(
+pub fn resource_value(
     pod: &Pod,
-    container: &Container,
+    own: Option<&Container>,
     field: &ResourceFieldSelector,
     settings: &Settings,
     machine: &Machine,
 ) -> Result<String, ConfigError> {
-    let container = match &*field.container_name {
-        "" => container,
-        name => {
+    let name = &*field.container_name;
+    let container = match own {
+        Some(own) if name.is_empty() => own,
+        _ => {
             let mut all = pod.spec.containers.iter().chain(&pod.spec.init_containers);
             all.find(|container| &*container.name == name)
                 .ok_or_else(|| ConfigError(format!("container {name} not found")))?
@@ -219,11 +275,16 @@ fn allocatable(name: &str, settings: &Settings, machine: &Machine) -> Option<Qua
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::containers::expansion::Text;
     use crate::managers::sample::pod;
     use crate::managers::sample::{machine, settings};
+    use crate::managers::volumes::VolumesFacts;
+    use crate::managers::volumes::objects::{Key, ObjectsFacts};
 
     fn of(container: &str) -> Result<Env, ConfigError> {
+        with(&VolumesFacts::default(), container)
+    }
+
+    fn with(volumes: &VolumesFacts, container: &str) -> Result<Env, ConfigError> {
         let mut pod = pod(&format!(
             r#"{{"nodeName":"n1","serviceAccountName":"default","containers":[{{"name":"c",
             {container}}},{{"name":"other","resources":{{"requests":{{"cpu":"2"}}}}}}]}}"#
@@ -232,13 +293,9 @@ mod tests {
         meta.labels.insert("app".into(), "twin".into());
         meta.annotations.insert("note".into(), "a \"b\" c".into());
         meta.annotations.insert("line".into(), "x\ny\\".into());
-        environment(
-            &pod,
-            &pod.spec.containers[0],
-            &["10.1.0.5", "fd00::5"],
-            &settings(),
-            &machine(),
-        )
+        let ips = ["10.1.0.5", "fd00::5"];
+        let (settings, machine) = (&settings(), &machine());
+        environment(&pod, &pod.spec.containers[0], &ips, &Given { volumes, settings, machine })
     }
 
     fn text(value: &Text) -> String {
@@ -326,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_the_api() {
+    fn without_an_api_server() {
         fn check(container: &str, want: &str) {
             assert_eq!(of(container).unwrap_err().0, want, "{container}");
         }
@@ -347,5 +404,54 @@ mod tests {
                 {"fileKeyRef":{"volumeName":"v","path":"f","key":"k"}}}]"#,
             "fileKeyRef is not supported yet: key \"k\" of volume \"v\"",
         );
+    }
+
+    #[test]
+    fn objects_of_the_api() {
+        let maps = [r#"{"metadata":{"name":"m"},"data":{"k":"$(X)","A":"of m"}}"#];
+        let secrets = [r#"{"metadata":{"name":"s"},"data":{"k":7,"A":8}}"#];
+        let gone = [Key::config_map("ns", "gone"), Key::secret("ns", "gone")];
+        let objects = ObjectsFacts::of(&maps, &secrets, &gone);
+        let facts = VolumesFacts::of(objects, Default::default());
+        let check = |container: &str, want: Result<&[&str], &str>| {
+            let show = |(name, value): (&String, &Text)| {
+                let seals = value.clone().into_parts();
+                let value = value.plain().map_or(format!("{seals:?}"), String::from);
+                format!("{name}={value}")
+            };
+            let got = with(&facts, container).map(|env| env.iter().map(show).collect::<Vec<_>>());
+            let got = got.map_err(|e| e.0);
+            let want = want.map(|w| w.iter().map(|w| w.to_string()).collect::<Vec<_>>());
+            assert_eq!(got, want.map_err(String::from));
+        };
+        let env = |source: &str| format!(r#""env":[{{"name":"X","valueFrom":{{{source}}}}}]"#);
+        let of = |kind: &str, name: &str, key: &str, more: &str| {
+            env(&format!(r#""{kind}KeyRef":{{"name":"{name}","key":"{key}"{more}}}"#))
+        };
+        const OPTIONAL: &str = r#","optional":true"#;
+        check(&of("configMap", "m", "k", ""), Ok(&["X=$(X)"]));
+        check(&of("secret", "s", "k", ""), Ok(&["X=[Decoded(sealed:7)]"]));
+        check(&of("configMap", "m", "z", ""), Err("couldn't find key z in ConfigMap ns/m"));
+        check(&of("secret", "s", "z", ""), Err("couldn't find key z in Secret ns/s"));
+        check(&of("configMap", "gone", "k", ""), Err("configmap \"gone\" not found"));
+        check(&of("secret", "gone", "k", ""), Err("secret \"gone\" not found"));
+        let late = "failed to sync secret cache: timed out waiting for the condition";
+        check(&of("secret", "late", "k", OPTIONAL), Err(late));
+        for (kind, name) in [("configMap", "m"), ("configMap", "gone"), ("secret", "gone")] {
+            check(&of(kind, name, "z", OPTIONAL), Ok(&[]));
+        }
+        // The later wins, and a variable of its own name wins over all.
+        check(
+            r#""envFrom":[{"configMapRef":{"name":"m"}},{"prefix":"P_","secretRef":{"name":"s"}},
+                {"secretRef":{"name":"gone","optional":true}},{"prefix":"=","secretRef":{"name":"s"}}],
+                "env":[{"name":"k","value":"<$(P_A)>$(A)"}]"#,
+            Ok(&[
+                "A=of m",
+                "P_A=[Decoded(sealed:8)]",
+                "P_k=[Decoded(sealed:7)]",
+                "k=[Plain(b\"<\"), Decoded(sealed:8), Plain(b\">of m\")]",
+            ]),
+        );
+        check(r#""envFrom":[{"secretRef":{"name":"gone"}}]"#, Err("secret \"gone\" not found"));
     }
 }

@@ -1,8 +1,8 @@
 //! The directories and volumes of a pod, and what containers mount of them.
 //!
-//! Upstream: pkg/volume/emptydir, pkg/volume/hostpath and makeMounts in pkg/kubelet, v1.36.
-//! Of volumes only emptyDir and hostPath are supported yet; a pod that
-//! mounts another kind waits, with an error that names the volume.
+//! Upstream: pkg/volume/emptydir, pkg/volume/hostpath and makeMounts in pkg/kubelet, v1.36. What stands in the files of
+//! configMap, secret, downwardAPI and projected volumes is `volumes/payload.rs`'s affair. A pod that mounts another
+//! kind waits, with an error that names the volume.
 
 use crate::effect::{HostPathKind, PodSetup, SubPath, VolumeKind, VolumeSetup};
 use crate::event::Machine;
@@ -10,6 +10,7 @@ use crate::ids::PodUid;
 use crate::managers::containers::ConfigError;
 use crate::managers::containers::cgroups::pod_memory_limit;
 use crate::managers::containers::expansion::{Env, expand_sub_path};
+use crate::managers::volumes::payload::{self, Given, fs_group, is_made};
 use crate::settings::Settings;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -24,21 +25,11 @@ const MEDIUM_MEMORY: &str = "Memory";
 
 /// What must be there before the first container of a pod is made. The error is the message of a
 /// FailedMount event.
-pub fn pod_setup(
-    pod: &Pod,
-    settings: &Settings,
-    machine: &Machine,
-) -> Result<PodSetup, ConfigError> {
-    let meta = &pod.metadata;
+pub fn pod_setup(pod: &Pod, given: &Given<'_>) -> Result<PodSetup, ConfigError> {
+    let (meta, settings) = (&pod.metadata, given.settings);
     let uid = pod_uid(pod);
-    let used = |volume: &&Volume| {
-        all_containers(pod).any(|container| {
-            container.volume_mounts.iter().any(|mount| mount.name == volume.name)
-                || container.volume_devices.iter().any(|device| device.name == volume.name)
-        })
-    };
-    let volumes = pod.spec.volumes.iter().filter(used);
-    let volumes = volumes.map(|volume| volume_setup(pod, volume, settings, machine));
+    let volumes = pod.spec.volumes.iter().filter(|volume| is_used(pod, volume));
+    let volumes = volumes.map(|volume| volume_setup(pod, volume, given));
     Ok(PodSetup {
         pod_dir: settings.pod_dir(&uid),
         log_dir: settings.log_dir(&meta.namespace, &meta.name, &uid),
@@ -46,6 +37,14 @@ pub fn pod_setup(
         volumes: volumes.collect::<Result<_, _>>()?,
         resolv_conf: settings.resolv_conf.clone(),
         node_hosts: pod.spec.host_network,
+    })
+}
+
+/// Whether a container has the volume: the others are not made.
+pub fn is_used(pod: &Pod, volume: &Volume) -> bool {
+    all_containers(pod).any(|container| {
+        container.volume_mounts.iter().any(|mount| mount.name == volume.name)
+            || container.volume_devices.iter().any(|device| device.name == volume.name)
     })
 }
 
@@ -91,7 +90,8 @@ pub fn volume_mounts(
         all.mounts.push(Mount {
             container_path: absolute(&mount.mount_path),
             host_path,
-            readonly: mount.read_only,
+            // What is replaced as a whole is not for containers to write to.
+            readonly: mount.read_only || is_made(volume),
             propagation: propagation(mount)?.into(),
             recursive_read_only: recursively_read_only(mount, recursive_read_only).map_err(
                 |e| ConfigError(format!("failed to resolve recursive read-only mode: {e}")),
@@ -140,12 +140,8 @@ pub fn all_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.init_containers.iter().chain(&pod.spec.containers)
 }
 
-fn volume_setup(
-    pod: &Pod,
-    volume: &Volume,
-    settings: &Settings,
-    machine: &Machine,
-) -> Result<VolumeSetup, ConfigError> {
+fn volume_setup(pod: &Pod, volume: &Volume, given: &Given<'_>) -> Result<VolumeSetup, ConfigError> {
+    let Given { settings, machine, .. } = *given;
     let name = &volume.name;
     let failed = |why: ConfigError| {
         ConfigError(format!("MountVolume.SetUp failed for volume {name:?} : {why}"))
@@ -159,6 +155,12 @@ fn volume_setup(
             let kind = host_path_kind(source.type_.as_deref().unwrap_or_default());
             VolumeKind::HostPath { path, kind: kind.map_err(failed)? }
         }
+        Source::Made(plugin) => {
+            // ConfigMaps lie on disk, what may be secret or is about the pod itself in memory.
+            let memory = plugin != CONFIG_MAP;
+            let files = payload::files(pod, volume, given).map_err(failed)?;
+            VolumeKind::Files { path, memory, gid: fs_group(pod), files }
+        }
     };
     Ok(VolumeSetup { name: name.to_string(), kind })
 }
@@ -166,14 +168,23 @@ fn volume_setup(
 enum Source<'a> {
     EmptyDir(Option<&'a EmptyDirVolumeSource>),
     HostPath(&'a HostPathVolumeSource),
+    /// Files of the API, by the plugin's name in paths.
+    Made(&'static str),
 }
+
+const CONFIG_MAP: &str = "kubernetes.io~configmap";
 
 /// A volume without a source is an emptyDir.
 fn source(volume: &Volume) -> Result<Source<'_>, ConfigError> {
     if let Some(source) = &volume.host_path {
         return Ok(Source::HostPath(source));
     }
-    match volume.sources().find(|source| *source != "emptyDir") {
+    let other = volume.sources().find(|source| *source != "emptyDir");
+    match other {
+        Some("configMap") => Ok(Source::Made(CONFIG_MAP)),
+        Some("secret") => Ok(Source::Made("kubernetes.io~secret")),
+        Some("downwardAPI") => Ok(Source::Made("kubernetes.io~downward-api")),
+        Some("projected") => Ok(Source::Made("kubernetes.io~projected")),
         None => Ok(Source::EmptyDir(volume.empty_dir.as_deref())),
         Some(other) => {
             let name = &volume.name;
@@ -191,7 +202,7 @@ fn empty_dir(
     settings: &Settings,
     machine: &Machine,
 ) -> Result<VolumeKind, ConfigError> {
-    let gid = pod.spec.security_context.as_deref().and_then(|context| context.fs_group);
+    let gid = fs_group(pod);
     match source.map_or("", |source| &*source.medium) {
         "" => Ok(VolumeKind::EmptyDir { path, gid }),
         MEDIUM_MEMORY => {
@@ -232,13 +243,12 @@ fn host_path_kind(kind: &str) -> Result<HostPathKind, ConfigError> {
 
 /// Where a volume lies on the node.
 fn host_path(pod: &Pod, volume: &Volume, settings: &Settings) -> Result<String, ConfigError> {
-    match source(volume)? {
-        Source::HostPath(source) => Ok(source.path.to_string()),
-        Source::EmptyDir(_) => {
-            let pod_dir = settings.pod_dir(&pod_uid(pod));
-            Ok(format!("{pod_dir}/volumes/kubernetes.io~empty-dir/{}", volume.name))
-        }
-    }
+    let plugin = match source(volume)? {
+        Source::HostPath(source) => return Ok(source.path.to_string()),
+        Source::EmptyDir(_) => "kubernetes.io~empty-dir",
+        Source::Made(plugin) => plugin,
+    };
+    Ok(format!("{}/volumes/{plugin}/{}", settings.pod_dir(&pod_uid(pod)), volume.name))
 }
 
 /// The path below the volume that is mounted, none for the whole. It must not lead out.
@@ -278,8 +288,17 @@ fn propagation(mount: &VolumeMount) -> Result<MountPropagation, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effect::{Content, VolumeFile};
     use crate::managers::sample::pod;
     use crate::managers::sample::{machine, settings};
+    use crate::managers::volumes::VolumesFacts;
+    use alloc::vec;
+
+    fn setup_of(pod: &Pod) -> Result<PodSetup, ConfigError> {
+        let volumes = VolumesFacts::default();
+        let (settings, machine) = (&settings(), &machine());
+        pod_setup(pod, &Given { volumes: &volumes, settings, machine })
+    }
 
     fn with_volume(volume: &str, more: &str) -> Pod {
         pod(&format!(
@@ -293,7 +312,7 @@ mod tests {
     #[test]
     fn kinds_of_volumes() {
         fn check(volume: &str, more: &str, want: Result<VolumeKind, &str>) {
-            let got = pod_setup(&with_volume(volume, more), &settings(), &machine());
+            let got = setup_of(&with_volume(volume, more));
             let got = got.map(|setup| setup.volumes[0].kind.clone()).map_err(|e| e.0);
             assert_eq!(got, want.map_err(str::to_string), "{volume}");
         }
@@ -334,8 +353,22 @@ mod tests {
         check(
             r#","secret":{"secretName":"s"}"#,
             "",
-            Err("MountVolume.SetUp failed for volume \"v\" : volume \"v\" is of kind secret, \
-                 which is not supported yet"),
+            Err("MountVolume.SetUp failed for volume \"v\" : couldn't get secret ns/s, no \
+                 kubeClient defined"),
+        );
+        let content = Content::Plain("p".into());
+        let file = VolumeFile { path: "name".into(), mode: 0o644, uid: None, content };
+        let path = DIR.replace("empty-dir", "downward-api");
+        check(
+            r#","downwardAPI":{"items":[{"path":"name","fieldRef":{"fieldPath":"metadata.name"}}]}"#,
+            r#""securityContext":{"fsGroup":7},"#,
+            Ok(VolumeKind::Files { path, memory: true, gid: Some(7), files: vec![file] }),
+        );
+        check(
+            r#","configMap":{"name":"m"}"#,
+            "",
+            Err("MountVolume.SetUp failed for volume \"v\" : couldn't get configMap ns/m, no \
+                 kubeClient defined"),
         );
         check(
             r#","nfs":{"server":"s","path":"/"}"#,
@@ -351,7 +384,7 @@ mod tests {
             "volumes":[{"name":"used"},{"name":"idle","secret":{"secretName":"s"}}],
             "initContainers":[{"name":"i","volumeMounts":[{"name":"used","mountPath":"/x"}]}],
             "containers":[{"name":"c"}]}"#);
-        let setup = pod_setup(&pod, &settings(), &machine()).unwrap();
+        let setup = setup_of(&pod).unwrap();
         assert_eq!(setup.pod_dir, "/var/lib/kubelet/pods/u");
         assert_eq!(setup.log_dir, "/var/log/pods/ns_p_u");
         assert_eq!(setup.containers, ["i", "c"]);
@@ -359,7 +392,7 @@ mod tests {
         assert!(setup.node_hosts && setup.resolv_conf == "/etc/resolv.conf");
         assert!(!needs_helper(&setup));
         let memory = with_volume(r#","emptyDir":{"medium":"Memory"}"#, "");
-        assert!(needs_helper(&pod_setup(&memory, &settings(), &machine()).unwrap()));
+        assert!(needs_helper(&setup_of(&memory).unwrap()));
     }
 
     fn mounts(mount: &str, recursive: bool) -> Result<VolumeMounts, String> {

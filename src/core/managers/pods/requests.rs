@@ -8,6 +8,7 @@ use crate::managers::containers::config::{self, ContainerImage, ContainerInput};
 use crate::managers::containers::dns::DnsWarning;
 use crate::managers::containers::sandbox::{self, Sandbox};
 use crate::managers::containers::{ConfigError, cgroups, hosts, volumes};
+use crate::managers::volumes::payload::Given;
 use crate::note::ImageFound;
 use alloc::format;
 use alloc::string::String;
@@ -49,7 +50,9 @@ pub(super) fn cgroups(facts: &Facts, pod: &Pod) -> Vec<Cgroup> {
 }
 
 pub(super) fn pod_setup(facts: &Facts, pod: &Pod) -> Result<PodSetup, String> {
-    volumes::pod_setup(pod, facts.settings(), facts.machine()).map_err(|e| e.0)
+    let (settings, machine) = (facts.settings(), facts.machine());
+    let given = Given { volumes: &facts.volumes, settings, machine };
+    volumes::pod_setup(pod, &given).map_err(|e| e.0)
 }
 
 pub(super) fn container_files(
@@ -117,6 +120,7 @@ fn with_input<T>(
         pod_ips: &hosts::pod_ips(pod, facts.pleg.view(uid), facts.machine()),
         node_hosts: setup.and_then(|s| s.node_hosts.as_deref()).unwrap_or_default(),
         recursive_read_only: facts.runtime_status.recursive_read_only(),
+        volumes: &facts.volumes,
         settings: facts.settings(),
         machine: facts.machine(),
     };

@@ -2,7 +2,8 @@
 //!
 //! Upstream: pkg/kubelet/kuberuntime (SyncPod, startContainer, killPodWithSyncResult), v1.36.
 //! Owns: the step that is under way for each pod. Publishes: -.
-//! Hears: StepNote Wanted and CancelWanted, ImageNote::Ready. Says: StepNote::Done, RuntimeNote, ImageNote, Said.
+//! Hears: StepNote Wanted and CancelWanted, ImageNote::Ready, VolumeNote::Ready.
+//! Says: StepNote::Done, RuntimeNote, ImageNote, VolumeNote, Said.
 //! Asks: sandboxes and containers of the runtime, directories of the disk, cgroups of the kernel.
 //! Never: gives up a call that may have an effect in the runtime before it was answered or its deadline passed.
 
@@ -14,7 +15,9 @@ use crate::event::{DiskReply, Fault, HelperReply, KernelReply, Outcome, PodReady
 use crate::ids::{ContainerId, PodUid, SandboxId, Token};
 use crate::managers::containers::{CREATE_CONTAINER_CONFIG_ERROR, volumes};
 use crate::managers::cri::{self, answer};
-use crate::note::{ImageFound, ImageNote, Note, RuntimeNote, Said, StepDone, StepError, StepNote};
+use crate::note::{
+    ImageFound, ImageNote, Note, RuntimeNote, Said, StepDone, StepError, StepNote, VolumeNote,
+};
 use crate::planted::planted;
 use crate::time::Span;
 use alloc::boxed::Box;
@@ -35,13 +38,35 @@ pub struct Runtime {
 /// A step under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Job {
-    SetUp { cgroups: Option<Token>, dirs: Option<Token>, ready: PodReady, error: Option<String> },
-    Stop { open: BTreeMap<Box<str>, Token>, sandboxes: Vec<SandboxId>, error: Option<String> },
+    /// What its volumes hold is being gathered.
+    Volumes,
+    SetUp {
+        cgroups: Option<Token>,
+        dirs: Option<Token>,
+        ready: PodReady,
+        error: Option<String>,
+    },
+    Stop {
+        open: BTreeMap<Box<str>, Token>,
+        sandboxes: Vec<SandboxId>,
+        error: Option<String>,
+    },
     RunSandbox,
-    Image { start: Box<Start> },
-    Files { start: Box<Start>, image: Box<ImageFound>, token: Token },
-    Create { start: Box<Start> },
-    Start { start: Box<Start>, id: ContainerId },
+    Image {
+        start: Box<Start>,
+    },
+    Files {
+        start: Box<Start>,
+        image: Box<ImageFound>,
+        token: Token,
+    },
+    Create {
+        start: Box<Start>,
+    },
+    Start {
+        start: Box<Start>,
+        id: ContainerId,
+    },
     TearDown,
     RemoveCgroup,
 }
@@ -73,7 +98,10 @@ impl Runtime {
     fn on_wanted(&mut self, cx: &mut Cx<'_>, uid: &PodUid, step: &Step) {
         let pod = pod_of(cx, uid);
         match step {
-            Step::SetUp => self.set_up(cx, uid, &pod),
+            Step::SetUp => {
+                self.jobs.insert(uid.clone(), Job::Volumes);
+                cx.say(Note::Volume(VolumeNote::Wanted { uid: uid.clone() }));
+            }
             Step::Stop { containers, sandboxes } => {
                 self.stop(cx, uid, &pod, containers, sandboxes);
             }
@@ -88,6 +116,9 @@ impl Runtime {
         match self.jobs.get(uid) {
             Some(Job::Image { .. }) => {
                 cx.say(Note::Image(ImageNote::Unwanted { uid: uid.clone() }));
+            }
+            Some(Job::Volumes) => {
+                cx.say(Note::Volume(VolumeNote::Unwanted { uid: uid.clone() }));
             }
             Some(Job::Files { token, .. }) => {
                 let token = *token;
@@ -122,6 +153,21 @@ impl Runtime {
     }
 
     // Directories and cgroups.
+
+    pub(crate) fn on_volumes(
+        &mut self,
+        cx: &mut Cx<'_>,
+        uid: &PodUid,
+        result: &Result<(), StepError>,
+    ) {
+        if self.jobs.get(uid) != Some(&Job::Volumes) {
+            return;
+        }
+        match result {
+            Ok(()) => self.set_up(cx, uid, &pod_of(cx, uid)),
+            Err(error) => self.done(cx, uid, Err(error.clone())),
+        }
+    }
 
     fn set_up(&mut self, cx: &mut Cx<'_>, uid: &PodUid, pod: &Arc<Pod>) {
         let setup = match requests::pod_setup(cx.facts, pod) {

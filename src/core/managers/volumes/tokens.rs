@@ -1,0 +1,279 @@
+//! The tokens of ServiceAccounts that pods have in their volumes: asked for, kept, and renewed in time.
+//!
+//! Upstream: pkg/kubelet/token/token_manager.go (v1.36): at 80 % of its life or after a day, less up to 10 s.
+//! A part of the manager of volumes, which hands it the answers to its calls.
+
+use super::Ask;
+use crate::backoff::BackOff;
+use crate::cx::Cx;
+use crate::effect::{ApiCall, Call, Lane, Verb};
+use crate::event::Outcome;
+use crate::facts::Facts;
+use crate::managers::api::{Refusal, WITHIN, escaped, judged};
+use crate::rng::Rng;
+use crate::sealed::Sealed;
+use crate::time::{Mono, Now, Span, Wall};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use steplet_api::cluster::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use steplet_api::json;
+
+/// No token is kept longer.
+const AGE_MAX: Span = Span::from_secs(24 * 3600);
+const JITTER_MAX: Span = Span::from_secs(10);
+/// Between two requests for a token that is refused.
+const REST: Span = Span::from_secs(1);
+const REST_MOST: Span = Span::from_secs(60);
+/// A token that was issued later than this from now is refused by servers whose clock is like ours (k/k#123415).
+const LEEWAY: Span = Span::from_secs(60);
+/// Between two requests that bring nothing but such tokens: the clocks are apart, and asking does not mend that.
+const EARLY_REST: Span = Span::from_secs(120);
+const EARLY_REST_MOST: Span = Span::from_secs(3600);
+
+/// Everything that tells one token from another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TokenKey {
+    pub namespace: Box<str>,
+    pub account: Box<str>,
+    /// Empty: the API server itself.
+    pub audience: Box<str>,
+    pub seconds: i64,
+    /// The pod that it is bound to.
+    pub pod: Box<str>,
+    pub uid: Box<str>,
+}
+
+/// The published slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TokensFacts {
+    held: BTreeMap<TokenKey, Held>,
+    /// Why the last request brought none.
+    failed: BTreeMap<TokenKey, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Held {
+    token: Sealed,
+    issued: Wall,
+    expires: Wall,
+    /// When it came.
+    at: Mono,
+    /// It was past its end when it was last looked at.
+    expired: bool,
+}
+
+impl TokensFacts {
+    /// Errors: why there is none, in upstream's words.
+    pub fn token(&self, key: &TokenKey) -> Result<Sealed, String> {
+        let why = self.failed.get(key).map_or("no answer yet", String::as_str);
+        match self.held.get(key) {
+            Some(held) if !held.expired => Ok(held.token),
+            Some(_) => Err(format!(
+                "token {:?}/{:?} expired and refresh failed: {why}",
+                key.account, key.namespace
+            )),
+            None => Err(format!("failed to fetch token: {why}")),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(key: TokenKey, token: Sealed) -> TokensFacts {
+        let (issued, expires) = (Wall(0), Wall(i64::MAX));
+        let held = Held { token, issued, expires, at: Mono(0), expired: false };
+        TokensFacts { held: [(key, held)].into(), ..TokensFacts::default() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tokens {
+    rng: Rng,
+    wanted: BTreeMap<TokenKey, Wanted>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Wanted {
+    asked: Option<Asked>,
+    back_off: Option<BackOff>,
+    /// When it is asked for again after a refusal.
+    again: Option<Mono>,
+    /// Tokens that were issued in the future came in a row: none is asked for because of that for so long.
+    early: Option<Span>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Asked {
+    at: Mono,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+enum Why {
+    /// There is none, or it has grown old.
+    Due,
+    /// It was issued in the future.
+    Early,
+}
+
+impl Tokens {
+    pub(crate) fn on_booted(&mut self, rng: Rng) {
+        self.rng = rng;
+    }
+
+    /// Asks for tokens that are not there or have grown old. Those of the pod that it does not want any more are
+    /// forgotten.
+    pub(crate) fn set(&mut self, cx: &mut Cx<'_>, uid: &str, keys: &BTreeSet<TokenKey>) {
+        let gone = |key: &TokenKey| *key.uid == *uid && !keys.contains(key);
+        self.wanted.retain(|key, _| !gone(key));
+        cx.facts.volumes.tokens.held.retain(|key, _| !gone(key));
+        cx.facts.volumes.tokens.failed.retain(|key, _| !gone(key));
+        for key in keys {
+            self.wanted.entry(key.clone()).or_default();
+        }
+    }
+
+    pub(crate) fn refresh(&mut self, cx: &mut Cx<'_>, keys: &BTreeSet<TokenKey>) {
+        for key in keys {
+            let Some(wanted) = self.wanted.get(key) else { continue };
+            if wanted.asked.is_some() || wanted.again.is_some() {
+                continue;
+            }
+            let jitter = Span(self.rng.below(JITTER_MAX.0));
+            let why = match cx.facts.volumes.tokens.held.get_mut(key) {
+                None => Some(Why::Due),
+                Some(held) => {
+                    held.expired = cx.now.wall >= held.expires;
+                    due(held, cx.now, jitter, wanted.early)
+                }
+            };
+            if let Some(why) = why {
+                self.ask(cx, key, why);
+            }
+        }
+    }
+
+    fn ask(&mut self, cx: &mut Cx<'_>, key: &TokenKey, why: Why) {
+        let Some(wanted) = self.wanted.get_mut(key) else { return };
+        wanted.again = None;
+        wanted.asked = Some(Asked { at: cx.now.mono, why });
+        let path = format!(
+            "/api/v1/namespaces/{}/serviceaccounts/{}/token",
+            escaped(&key.namespace),
+            escaped(&key.account)
+        );
+        let audiences = [&key.audience].into_iter().filter(|it| !it.is_empty()).cloned();
+        let bound_object_ref = Some(BoundObjectReference {
+            kind: "Pod".into(),
+            api_version: "v1".into(),
+            name: key.pod.clone(),
+            uid: key.uid.clone(),
+        });
+        let expiration_seconds = Some(key.seconds);
+        let audiences = audiences.collect();
+        let request = TokenRequest {
+            api_version: "authentication.k8s.io/v1".into(),
+            kind: "TokenRequest".into(),
+            spec: TokenRequestSpec { audiences, expiration_seconds, bound_object_ref },
+            status: None,
+        };
+        let (body, lane) = (json::to_vec(&request).into(), Lane::Main);
+        let call = ApiCall { verb: Verb::Post, path, body, within: WITHIN, lane, seals: true };
+        cx.call(Ask::Token(key.clone()), Call::Api(call));
+    }
+
+    /// How long these are waited for; None: not at all.
+    pub(crate) fn awaited(&self, keys: &BTreeSet<TokenKey>) -> Option<Mono> {
+        let asked = keys.iter().filter_map(|key| self.wanted.get(key)?.asked);
+        asked.map(|asked| asked.at + WITHIN + REST).max()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.wanted.values().filter_map(|wanted| wanted.again).min()
+    }
+
+    pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        let due = self.wanted.iter().filter(|(_, it)| it.again.is_some_and(|at| at <= cx.now.mono));
+        let due: Vec<TokenKey> = due.map(|(key, _)| key.clone()).collect();
+        for key in due {
+            self.ask(cx, &key, Why::Due);
+        }
+    }
+
+    /// The answer to a request. Whether whoever waits for it should look again.
+    pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, key: &TokenKey, outcome: Outcome) -> bool {
+        let Some(wanted) = self.wanted.get_mut(key) else { return false };
+        let Some(asked) = wanted.asked.take() else { return false };
+        let facts = &mut cx.facts.volumes.tokens;
+        match judged(outcome).and_then(|body| read(&body, key, cx.now)) {
+            Ok(held) => {
+                let early = held.issued > cx.now.wall + LEEWAY;
+                wanted.early = match (asked.why, wanted.early) {
+                    _ if !early => None,
+                    (Why::Due, _) => Some(Span::ZERO),
+                    (Why::Early, rest) => {
+                        let twice = rest.unwrap_or_default().times(2);
+                        Some(twice.max(EARLY_REST).min(EARLY_REST_MOST))
+                    }
+                };
+                wanted.back_off = None;
+                facts.failed.remove(key);
+                facts.held.insert(key.clone(), held);
+                true
+            }
+            Err(refusal) => {
+                let now = cx.now.mono;
+                match &mut wanted.back_off {
+                    None => wanted.back_off = Some(BackOff::first(now, REST)),
+                    Some(back_off) => back_off.again(now, REST, REST_MOST),
+                }
+                let rest = wanted.back_off.as_ref().map_or(REST, BackOff::period);
+                let rest = rest.max(refusal.retry_after.unwrap_or_default());
+                wanted.again = Some(now + self.rng.jitter(rest, 20));
+                let new = facts.failed.insert(key.clone(), refusal.message.clone());
+                if new.as_ref() != Some(&refusal.message) {
+                    let TokenKey { account, namespace, pod, .. } = key;
+                    log::warn!(
+                        "No token of {namespace}/{account} for pod {pod}: {}",
+                        refusal.message
+                    );
+                }
+                facts.token(key).is_err()
+            }
+        }
+    }
+
+    pub(crate) fn check(&self, facts: &Facts) {
+        let mut held = facts.volumes.tokens.held.keys();
+        assert!(held.all(|key| self.wanted.contains_key(key)), "volumes: a token without a pod");
+    }
+}
+
+/// Why a token is to be replaced, if it is.
+fn due(held: &Held, now: Now, jitter: Span, early: Option<Span>) -> Option<Why> {
+    let life = Span(u64::try_from(held.expires.0.saturating_sub(held.issued.0)).unwrap_or(0));
+    let good = Span(life.0 / 5 * 4).min(AGE_MAX);
+    let old = now.mono.since(held.at) + jitter >= good;
+    // The clock may have been set: what counts is what it shows to those who are given the token.
+    if old || now.wall + jitter >= held.issued + good {
+        return Some(Why::Due);
+    }
+    let rests = early.is_some_and(|rest| now.mono.since(held.at) < rest);
+    (held.issued > now.wall + LEEWAY && !rests).then_some(Why::Early)
+}
+
+fn read(body: &[u8], key: &TokenKey, now: Now) -> Result<Held, Refusal> {
+    let wrong = |message: String| Refusal { message, ..Refusal::default() };
+    let answer: TokenRequest = json::from_slice(body).map_err(wrong)?;
+    let status = answer.status.ok_or_else(|| wrong("an answer without a token".into()))?;
+    let expires = status.expiration_timestamp.ns();
+    let expires = expires.ok_or_else(|| wrong("a token without an end".into()))?;
+    let seconds = answer.spec.expiration_seconds.unwrap_or(key.seconds).max(1);
+    let issued = expires.saturating_sub(seconds.saturating_mul(1_000_000_000));
+    let (issued, expires) = (Wall(issued), Wall(expires));
+    let token = Sealed::numbered(status.token);
+    // What has just come is good, whatever our clock makes of it.
+    Ok(Held { token, issued, expires, at: now.mono, expired: false })
+}
