@@ -11,6 +11,15 @@ const SLACK: i64 = 1_000_000;
 /// Both clocks cannot be read at once. A reading that took longer than this says nothing.
 const APART_MAX: i64 = 200_000;
 
+/// 2026-01-01: no clock that is right shows less.
+pub const PLAUSIBLE: Duration = Duration::from_secs(1_767_225_600);
+
+/// Whether the wall clock can be right: it is not before this program was made.
+pub fn is_plausible() -> bool {
+    let seconds = read(ClockId::CLOCK_REALTIME) / 1_000_000_000;
+    u64::try_from(seconds).is_ok_and(|seconds| seconds >= PLAUSIBLE.as_secs())
+}
+
 pub struct Clock {
     /// Wall minus mono, in nanoseconds.
     offset: i64,

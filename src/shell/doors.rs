@@ -1,6 +1,7 @@
 //! The doors between the core and the world: an effect goes out through one, and its answer comes
 //! back.
 
+pub mod api;
 mod disk;
 mod helper;
 mod kernel;
@@ -17,6 +18,7 @@ pub use helper::{Job, serve};
 pub use kernel::Kernel;
 
 use super::vault::Vault;
+use api::ApiServer;
 use helper::Asker;
 use listen::{Listen, Listeners};
 use mio::Registry;
@@ -38,9 +40,11 @@ pub(crate) enum Door {
     Disk,
     Helper,
     Listen,
+    Api,
 }
 
-const DOORS: [Door; 5] = [Door::Signal, Door::Rpc, Door::Disk, Door::Helper, Door::Listen];
+const DOORS: [Door; 6] =
+    [Door::Signal, Door::Rpc, Door::Disk, Door::Helper, Door::Listen, Door::Api];
 const DOOR_BITS: u32 = 3;
 
 impl Door {
@@ -62,7 +66,12 @@ pub struct Inbox {
     events: VecDeque<Event>,
     /// The calls without a Done in the core, and whether that Done lies in `events`.
     open: BTreeMap<Token, bool>,
+    /// Bytes of the lines of watches in `events`.
+    lines: usize,
 }
+
+/// While lines of so many bytes wait for the core, no more are read.
+const LINES_MAX: usize = 1 << 20;
 
 impl Inbox {
     pub fn push(&mut self, event: Event) {
@@ -79,8 +88,16 @@ impl Inbox {
     pub fn item(&mut self, token: Token, item: Item) {
         if let Some(answered) = self.open.get(&token) {
             assert!(!*answered, "call {} goes on after its end", token.0);
+            if let Item::Line(line) = &item {
+                self.lines += line.len();
+            }
             self.events.push_back(Event::Item { token, item });
         }
+    }
+
+    /// Whether watches shall wait.
+    pub fn is_full(&self) -> bool {
+        self.lines >= LINES_MAX
     }
 
     fn open(&mut self, token: Token) {
@@ -91,6 +108,9 @@ impl Inbox {
     fn take(&mut self) -> Option<Event> {
         loop {
             let event = self.events.pop_front()?;
+            if let Event::Item { item: Item::Line(line), .. } = &event {
+                self.lines -= line.len();
+            }
             match &event {
                 Event::Done { token, .. } if self.open.remove(token).is_none() => {}
                 Event::Item { token, .. } if !self.open.contains_key(token) => {}
@@ -111,6 +131,8 @@ pub struct Outside {
     /// As in `Boot`.
     pub set_aside: Vec<SetAside>,
     pub listeners: Listeners,
+    /// The cluster, if there is one.
+    pub api: Option<ApiServer>,
 }
 
 impl Outside {
@@ -123,6 +145,7 @@ impl Outside {
             program: "/proc/self/exe".into(),
             set_aside: Vec::new(),
             listeners: Listeners::default(),
+            api: None,
         }
     }
 }
@@ -140,6 +163,7 @@ pub struct Doors {
     vault: Vault,
     signal: signal::Signals,
     rpc: rpc::Rpc,
+    api: api::Api,
     disk: disk::Disk,
     kernel: kernel::Kernel,
     helpers: helper::Helpers,
@@ -155,6 +179,7 @@ impl Doors {
             vault,
             signal: signal::Signals::new(registry)?,
             rpc: rpc::Rpc::new(registry.try_clone()?, &outside.runtime, &outside.images),
+            api: api::Api::new(registry.try_clone()?, outside.api),
             disk: disk::Disk::new(registry.try_clone()?, outside.set_aside),
             kernel: kernel::Kernel::new(),
             helpers: helper::Helpers::new(registry.try_clone()?, outside.program),
@@ -188,18 +213,24 @@ impl Doors {
             Door::Disk => self.disk.ready(&mut self.inbox),
             Door::Helper => self.helpers.ready(index, now),
             Door::Listen => self.listen.ready(index, event, now, &mut self.inbox),
+            Door::Api => self.api.ready(index, event, now, &mut self.inbox, &mut self.vault),
         }
     }
 
     /// When a door wants `tend` to be called.
     pub fn deadline(&self) -> Option<Mono> {
-        let doors = [self.rpc.deadline(), self.helpers.deadline(), self.listen.deadline()];
+        let doors = [
+            self.rpc.deadline(),
+            self.api.deadline(),
+            self.helpers.deadline(),
+            self.listen.deadline(),
+        ];
         doors.into_iter().flatten().min()
     }
 
     /// Whether something can be done at once, without waiting for a descriptor.
     pub fn busy(&self) -> bool {
-        let doors = self.rpc.busy() || self.disk.busy() || self.listen.busy();
+        let doors = self.rpc.busy() || self.api.busy() || self.disk.busy() || self.listen.busy();
         doors || !self.inbox.events.is_empty()
     }
 
@@ -207,6 +238,7 @@ impl Doors {
     /// to read.
     pub fn tend(&mut self, now: Mono) {
         self.rpc.expire(now, &mut self.inbox);
+        self.api.expire(now, &mut self.inbox);
         self.helpers.expire(now);
         self.listen.tend(now, &mut self.inbox);
         super::log::flush();
@@ -216,13 +248,17 @@ impl Doors {
                 self.helpers.submit(Asker::Scan(token, file), job, now);
             }
         }
-        self.hand_on_answers();
+        self.hand_on_answers(now);
     }
 
     /// Writes out what the effects of this turn have left in buffers: one write for many calls.
     pub fn flush(&mut self, now: Mono) {
         self.rpc.flush(now, &mut self.inbox);
-        self.hand_on_answers();
+        self.hand_on_answers(now);
+        self.api.flush(now, &mut self.inbox, &mut self.vault);
+        while let Some(job) = self.api.take_job() {
+            self.helpers.submit(Asker::Api, job, now);
+        }
     }
 
     /// Carries out an effect. `Exit` is the loop's own affair.
@@ -284,9 +320,7 @@ impl Doors {
                     self.cgroups_slow_until = now + CGROUPS_AWAY;
                 }
             }
-            Call::Api(_) => {
-                self.inbox.done(token, Outcome::Api(Err("no API server is configured".into())));
-            }
+            Call::Api(request) => self.api.call(token, request, now, &mut self.inbox),
             Call::Helper(op) => match Job::of(op, &self.vault) {
                 Ok(job) => self.helpers.submit(Asker::Core(token), job, now),
                 Err(lost) => {
@@ -302,6 +336,7 @@ impl Doors {
             None => {}
             Some(false) => {
                 self.rpc.cancel(token);
+                self.api.cancel(token);
                 self.disk.cancel(token);
                 self.helpers.cancel(token);
             }
@@ -315,13 +350,14 @@ impl Doors {
         }
     }
 
-    fn hand_on_answers(&mut self) {
+    fn hand_on_answers(&mut self, now: Mono) {
         while let Some((asker, outcome)) = self.helpers.take_answer() {
             match asker {
                 Asker::Core(token) => self.inbox.done(token, outcome),
                 Asker::Scan(token, file) => {
                     self.disk.loaded_away(token, file, outcome, &mut self.inbox);
                 }
+                Asker::Api => self.api.helped(outcome, now, &mut self.inbox),
                 Asker::Shell => {
                     if let Outcome::Helper(Err(fault)) = outcome {
                         log::warn!("{}", fault.message);

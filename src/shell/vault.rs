@@ -5,15 +5,40 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::rc::Rc;
 use steplet_core::effect::Content;
 use steplet_core::sealed::Sealed;
 
-/// The secrets of this process. A seal is the number of its secret, counted from 1.
+/// Bytes and number of the secrets of the cluster that are kept. An object has a mebibyte at most, and the tokens of
+/// a full node have one together.
+const CLUSTER_BYTES_MAX: usize = 32 << 20;
+const CLUSTER_MAX: usize = 8 * 1024;
+
+/// The secrets of this process. A seal is the number of its secret, counted from 1; the same secret has the same seal
+/// as long as it is kept.
+///
+/// Secrets of the configuration are kept for good. Those of the cluster come without end, since tokens are renewed:
+/// beyond a bound the one goes that was neither sealed nor opened for the longest time. Its number is never given
+/// again, so whoever still has it is told `SealLost` and reads the source again.
 #[derive(Default)]
 pub struct Vault {
-    kept: Vec<Secret>,
+    kept: BTreeMap<u64, Kept>,
+    numbers: BTreeMap<Rc<str>, u64>,
+    /// Seals that were ever given.
+    given: u64,
+    /// Of the cluster's secrets: their number, and their bytes.
+    cluster: (usize, usize),
+    /// Counts the uses.
+    uses: Cell<u64>,
+}
+
+struct Kept {
+    secret: Rc<str>,
+    of_cluster: bool,
+    used: Cell<u64>,
 }
 
 /// A secret that was opened, on its way out. Printing it says nothing.
@@ -25,14 +50,58 @@ pub struct Secret(String);
 pub struct SealLost(pub Sealed);
 
 impl Vault {
-    /// Takes a secret and returns its seal.
+    /// Takes a secret of the configuration and returns its seal.
     pub fn seal(&mut self, secret: &str) -> Sealed {
-        let known = self.kept.iter().position(|kept| kept.0 == secret);
-        let at = known.unwrap_or_else(|| {
-            self.kept.push(Secret(secret.to_owned()));
-            self.kept.len() - 1
-        });
-        Sealed::numbered(at as u64 + 1)
+        self.take(secret, false)
+    }
+
+    /// Takes a secret of the cluster and returns its seal.
+    pub fn seal_of_cluster(&mut self, secret: &str) -> Sealed {
+        let seal = self.take(secret, true);
+        while self.cluster.0 > CLUSTER_MAX || self.cluster.1 > CLUSTER_BYTES_MAX {
+            let others = self
+                .kept
+                .iter()
+                .filter(|(number, kept)| kept.of_cluster && **number != seal.number());
+            let Some((&oldest, _)) = others.min_by_key(|(_, kept)| kept.used.get()) else { break };
+            self.forget(oldest);
+        }
+        seal
+    }
+
+    fn take(&mut self, secret: &str, of_cluster: bool) -> Sealed {
+        if let Some(&number) = self.numbers.get(secret) {
+            let kept = self.kept.get_mut(&number).expect("a numbered secret is kept");
+            if kept.of_cluster && !of_cluster {
+                kept.of_cluster = false;
+                self.cluster = (self.cluster.0 - 1, self.cluster.1 - secret.len());
+            }
+            self.use_now(number);
+            return Sealed::numbered(number);
+        }
+        self.given += 1;
+        let secret: Rc<str> = secret.into();
+        if of_cluster {
+            self.cluster = (self.cluster.0 + 1, self.cluster.1 + secret.len());
+        }
+        self.numbers.insert(Rc::clone(&secret), self.given);
+        self.kept.insert(self.given, Kept { secret, of_cluster, used: Cell::new(0) });
+        self.use_now(self.given);
+        Sealed::numbered(self.given)
+    }
+
+    fn use_now(&self, number: u64) {
+        self.uses.set(self.uses.get() + 1);
+        if let Some(kept) = self.kept.get(&number) {
+            kept.used.set(self.uses.get());
+        }
+    }
+
+    fn forget(&mut self, number: u64) {
+        if let Some(kept) = self.kept.remove(&number) {
+            self.numbers.remove(&kept.secret);
+            self.cluster = (self.cluster.0 - 1, self.cluster.1 - kept.secret.len());
+        }
     }
 
     /// A URL as the core may know it: what may be shown of it, and the seal of the whole when that
@@ -45,8 +114,9 @@ impl Vault {
     }
 
     pub fn open(&self, seal: Sealed) -> Result<Secret, SealLost> {
-        let at = seal.number().checked_sub(1).and_then(|at| usize::try_from(at).ok());
-        at.and_then(|at| self.kept.get(at)).cloned().ok_or(SealLost(seal))
+        let kept = self.kept.get(&seal.number()).ok_or(SealLost(seal))?;
+        self.use_now(seal.number());
+        Ok(Secret(kept.secret.to_string()))
     }
 }
 
@@ -169,6 +239,31 @@ mod tests {
         let lost = Sealed::numbered(9);
         assert_eq!(Opened::of(&[Content::Sealed(lost)], &vault), Err(SealLost(lost)));
         assert!(opened.content(&Content::Sealed(lost)).is_err());
+    }
+
+    #[test]
+    fn of_the_clusters_secrets_the_oldest_go() {
+        let mut vault = Vault::default();
+        let ours = vault.seal("ours");
+        let large = |n: usize| format!("{n}").repeat(CLUSTER_BYTES_MAX / 8);
+        let seals: Vec<Sealed> = (1..=8).map(|n| vault.seal_of_cluster(&large(n))).collect();
+        assert!(seals.iter().all(|seal| vault.open(*seal).is_ok()));
+        assert_eq!(vault.seal_of_cluster(&large(1)), seals[0], "the same secret, the same seal");
+        let ninth = vault.seal_of_cluster(&large(9));
+        let open = |seal: Sealed| vault.open(seal).is_ok();
+        assert!(open(ours) && open(seals[0]) && open(ninth) && !open(seals[1]) && open(seals[2]));
+        let again = vault.seal_of_cluster(&large(2));
+        assert!(again.number() > ninth.number(), "no number is given twice");
+        let huge = vault.seal_of_cluster(&"x".repeat(CLUSTER_BYTES_MAX + 1));
+        assert!(vault.open(huge).is_ok() && vault.kept.len() == 2, "{vault:?}");
+        for n in 0..2 * CLUSTER_MAX {
+            vault.seal_of_cluster(&n.to_string());
+        }
+        assert_eq!((vault.cluster.0, vault.kept.len()), (CLUSTER_MAX, CLUSTER_MAX + 1));
+        // What the configuration names too is kept for good.
+        let both = vault.seal_of_cluster("both");
+        assert_eq!(vault.seal("both"), both);
+        assert_eq!(vault.cluster.0, CLUSTER_MAX - 1);
     }
 
     #[test]

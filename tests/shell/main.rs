@@ -1,5 +1,6 @@
 //! The shell on a real `mio::Poll`, against fakes on real sockets and files, and the whole program as a process.
 
+mod api;
 mod crash;
 mod disk;
 mod helper;

@@ -5,6 +5,7 @@
 //! that are not ours, which may hang for ever, never have all of them.
 
 mod fetch;
+mod plugin;
 mod work;
 
 pub use work::{Job, serve};
@@ -34,6 +35,8 @@ const IDLE_MAX: Span = Span::from_secs(3);
 const WITHIN: Span = Span::from_secs(120);
 /// The job itself gives up after 10 s, and says why better than the pool could.
 const FETCH_WITHIN: Span = Span::from_secs(12);
+/// As long as client-go waits for a connection, names included.
+const LOOK_UP_WITHIN: Span = Span::from_secs(30);
 /// An input buffer that a large answer has stretched is given back.
 const BUFFER_KEPT: usize = 64 * 1024;
 
@@ -43,6 +46,8 @@ pub enum Asker {
     Core(Token),
     /// The reading of manifests that this token asked for, at this file.
     Scan(Token, String),
+    /// The connection to the API server.
+    Api,
     /// Nobody; a failure is logged.
     Shell,
 }
@@ -91,11 +96,14 @@ impl Helpers {
     }
 
     pub fn submit(&mut self, asker: Asker, mut job: Job, now: Mono) {
-        let mut within = WITHIN;
-        if let Job::FetchManifest { url, known, .. } = &mut job {
-            *known = self.fetched.get(url).copied();
-            within = FETCH_WITHIN;
-        }
+        let within = match &mut job {
+            Job::FetchManifest { url, known, .. } => {
+                *known = self.fetched.get(url).copied();
+                FETCH_WITHIN
+            }
+            Job::LookUp { .. } => LOOK_UP_WITHIN,
+            _ => WITHIN,
+        };
         let task = Task { job, asker: Some(asker), deadline: now + within };
         if self.queue.len() >= QUEUE_MAX {
             return self.fail(task, FaultKind::Busy, "too much work waits for a helper");
@@ -108,7 +116,7 @@ impl Helpers {
     pub fn cancel(&mut self, token: Token) {
         let of = |task: &Task| match &task.asker {
             Some(Asker::Core(asker) | Asker::Scan(asker, _)) => *asker == token,
-            Some(Asker::Shell) | None => false,
+            Some(Asker::Api | Asker::Shell) | None => false,
         };
         self.queue.retain(|task| !of(task));
         for task in self.workers.iter_mut().flatten().filter_map(|w| w.task.as_mut()) {

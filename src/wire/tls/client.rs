@@ -9,8 +9,8 @@ use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::time_provider::TimeProvider;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, InvalidMessage,
-    RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
+    Error, InvalidMessage, RootCertStore, SignatureScheme,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -186,6 +186,9 @@ pub(super) fn words(error: &Error) -> String {
         },
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "what it says is not TLS".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            "it speaks another protocol than we do (ALPN)".to_owned()
         }
         Error::AlertReceived(alert) => format!("it refuses us with the TLS alert {alert:?}"),
         other => other.to_string(),

@@ -1,5 +1,6 @@
 //! The doors on a real `mio::Poll`, without a core: tests say the effects and see the events.
 
+pub mod api_server;
 pub mod runtime;
 
 pub use crate::scratch::Scratch;
@@ -16,6 +17,7 @@ use steplet_core::effect::{Call, Effect, HelperOp};
 use steplet_core::event::{Event, Fault, Outcome};
 use steplet_core::ids::Token;
 use steplet_core::sealed::Sealed;
+use steplet_core::time::{Mono, Span};
 
 pub const SOON: Duration = Duration::from_secs(20);
 
@@ -28,6 +30,8 @@ pub struct World {
     next: u64,
     /// Turns that were not asked for by anything: a loop that is busy without reason.
     pub turns: u64,
+    /// How far the doors' clock is ahead.
+    ahead: Span,
     scratch: Scratch,
 }
 
@@ -45,7 +49,17 @@ impl World {
         let mut vault = Vault::default();
         let sealed = vault.seal("n1");
         let doors = Doors::new(poll.registry(), outside, vault).expect("doors open");
-        World { poll, ready: Events::with_capacity(64), doors, sealed, next: 0, turns: 0, scratch }
+        let (ready, ahead) = (Events::with_capacity(64), Span::ZERO);
+        World { poll, ready, doors, sealed, next: 0, turns: 0, ahead, scratch }
+    }
+
+    fn now(&self) -> Mono {
+        clock::mono() + self.ahead
+    }
+
+    /// Lets time pass at once, for the doors.
+    pub fn pass(&mut self, span: Span) {
+        self.ahead = self.ahead + span;
     }
 
     pub fn dir(&self) -> &Path {
@@ -59,24 +73,23 @@ impl World {
     pub fn call(&mut self, call: Call) -> Token {
         self.next += 1;
         let token = Token(self.next);
-        self.doors.carry_out(Effect::Call { token, call }, clock::mono());
+        self.doors.carry_out(Effect::Call { token, call }, self.now());
         token
     }
 
     pub fn cancel(&mut self, token: Token) {
-        self.doors.carry_out(Effect::Cancel(token), clock::mono());
+        self.doors.carry_out(Effect::Cancel(token), self.now());
     }
 
     /// One turn of the loop, of at most `wait`.
     pub fn turn(&mut self, wait: Duration) {
-        self.doors.flush(clock::mono());
-        let wanted =
-            self.doors.deadline().map(|at| Duration::from_nanos(at.since(clock::mono()).0));
+        self.doors.flush(self.now());
+        let wanted = self.doors.deadline().map(|at| Duration::from_nanos(at.since(self.now()).0));
         let wait =
             if self.doors.busy() { Duration::ZERO } else { wanted.unwrap_or(wait).min(wait) };
         self.poll.poll(&mut self.ready, Some(wait)).or_else(interrupted).expect("poll works");
         self.turns += 1;
-        let now = clock::mono();
+        let now = self.now();
         for event in &self.ready {
             self.doors.ready(event, now);
         }

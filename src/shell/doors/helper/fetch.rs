@@ -2,6 +2,7 @@
 //!
 //! Upstream: pkg/kubelet/config/http.go (v1.36).
 
+use crate::shell::doors::api::SYSTEM_AUTHORITIES;
 use crate::shell::vault::{Secret, shown_url};
 use std::io;
 use std::time::Duration;
@@ -11,9 +12,6 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 const WITHIN: Duration = Duration::from_secs(10);
 const BYTES_MAX: u64 = 10 << 20;
-/// Where distributions keep the certificates that they trust.
-const ROOTS: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// The body of a good answer.
 ///
@@ -39,7 +37,7 @@ fn tls() -> TlsConfig {
     let file = std::env::var_os("SSL_CERT_FILE").map(Into::into);
     let pem = file
         .into_iter()
-        .chain(ROOTS.map(std::path::PathBuf::from))
+        .chain(SYSTEM_AUTHORITIES.map(std::path::PathBuf::from))
         .find_map(|path| std::fs::read(path).ok());
     let roots: Vec<Certificate<'static>> = parse_pem(&pem.unwrap_or_default())
         .filter_map(|item| match item {

@@ -3,7 +3,9 @@
 //! Jobs and answers go over a socket: four bytes of length, lowest first, then postcard.
 
 use super::disk::{self, Loaded};
-use super::{fetch, kernel};
+use super::{fetch, kernel, plugin};
+use crate::shell::doors::api::ExecPlugin;
+use crate::shell::doors::reason;
 use crate::shell::tape::TapeJob;
 use crate::shell::vault::{Opened, SealLost, Secret, Vault, shown_url};
 use crate::shell::{boot, memory};
@@ -11,6 +13,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::ToSocketAddrs;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -43,6 +46,13 @@ pub enum Job {
     /// A write to a cgroup that can make the kernel reclaim memory first.
     Kernel(KernelOp),
     Tape(TapeJob),
+    /// The addresses of a host, each with the port. Answer: `Names`.
+    LookUp {
+        host: String,
+        port: u16,
+    },
+    /// What a credential plugin prints. Answer: `Text`.
+    AskPlugin(Box<ExecPlugin>),
 }
 
 impl Job {
@@ -79,6 +89,8 @@ impl Job {
             Job::PrepareContainer(files) => files.subpaths.first().map(|sub| &*sub.volume),
             Job::Kernel(_) => Some("cgroup"),
             Job::Tape(_) => Some("tape"),
+            Job::LookUp { host, .. } => Some(host),
+            Job::AskPlugin(plugin) => Some(&plugin.command),
         }
     }
 
@@ -93,6 +105,8 @@ impl Job {
             Job::TearDownPod { .. } | Job::RemoveTree { .. } | Job::Kernel(_) | Job::Tape(_) => {
                 false
             }
+            // They end in time, and without them the node is lost.
+            Job::LookUp { .. } | Job::AskPlugin(_) => false,
         }
     }
 
@@ -107,13 +121,17 @@ impl Job {
             Job::LoadManifest { .. } => "read a manifest",
             Job::Kernel(_) => "write to a cgroup",
             Job::Tape(_) => "tend the tape",
+            Job::LookUp { .. } => "look up a name",
+            Job::AskPlugin(_) => "ask a credential plugin",
         }
     }
 
     /// The outcome of the job when it was not even done.
     pub fn failed(&self, fault: Fault) -> Outcome {
         match self {
-            Job::PrepareContainer(_) => Outcome::Disk(Err(fault)),
+            Job::PrepareContainer(_) | Job::LookUp { .. } | Job::AskPlugin(_) => {
+                Outcome::Disk(Err(fault))
+            }
             Job::Kernel(_) => Outcome::Kernel(Err(fault)),
             Job::SetUpPod(..)
             | Job::TearDownPod { .. }
@@ -145,9 +163,21 @@ impl Job {
                 answer(disk::load(&name, Path::new(&path), known))
             }
             Job::Kernel(op) => Outcome::Kernel(kernel::Kernel::new().apply(&op)),
+            Job::LookUp { host, port } => Outcome::Disk(look_up(&host, port).map(DiskReply::Names)),
+            Job::AskPlugin(asked) => {
+                Outcome::Disk(plugin::ask(&asked).map(|text| DiskReply::Text(text.into())))
+            }
             Job::Tape(job) => helper(job.run().map_err(|error| super::fault("tape", &error))),
         }
     }
+}
+
+fn look_up(host: &str, port: u16) -> Result<Vec<String>, Fault> {
+    let found = (host, port).to_socket_addrs().map_err(|error| {
+        let message = format!("its name cannot be looked up: {}", reason(&error));
+        Fault { kind: FaultKind::Other, message }
+    })?;
+    Ok(found.map(|address| address.to_string()).collect())
 }
 
 fn answer(loaded: Loaded) -> Outcome {

@@ -5,6 +5,7 @@
 //! become plausible. Files that change are read again for new connections (gate ReloadKubeletServerCertificateFile,
 //! on by default).
 
+use crate::shell::clock::PLAUSIBLE;
 use crate::shell::doors::reason;
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SerialNumber,
@@ -27,8 +28,6 @@ pub struct Tls {
     pub self_signed: Option<String>,
 }
 
-/// 2026-01-01: no clock that is right shows less.
-const PLAUSIBLE: Duration = Duration::from_secs(1_767_225_600);
 /// As upstream's pair: for a year, and from an hour ago for clients whose clock is behind.
 const VALID: Duration = Duration::from_secs(365 * 86_400);
 const BACKDATED: Duration = Duration::from_secs(3_600);
