@@ -46,8 +46,8 @@ unit:
 	@echo "test: cargo test, all rooms"
 	@cargo test --locked --no-fail-fast
 
-e2e: build ## only the tests on real containerd (CASES="hello logs" picks some)
-	@tests/e2e/deps.sh node guest
+e2e: build ## only the tests on real containerd and a real cluster (CASES="hello logs" picks some)
+	@tests/e2e/deps.sh node guest cluster
 	@tests/e2e/run $(CASES)
 
 lint: ## format and clippy, warnings are errors

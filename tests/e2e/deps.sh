@@ -3,6 +3,7 @@
 #
 #   build   compiler, Rust toolchain of rust-toolchain.toml with the static target
 #   node    containerd, runc, network plugins, busybox: a node to run pods on
+#   cluster a control plane and the reference kubelet, built with Go into the cache (once, ten minutes)
 #   guest   the kernel of the cgroup v2 guest (a package that is unpacked into the cache, not installed)
 #
 # Without a part: all. `list` prints the packages. Quick when all is there: it asks dpkg before apt.
@@ -12,6 +13,7 @@ cache=${STEPLET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/steplet}
 say() { echo "deps: $*"; }
 
 build=(gcc libc6-dev make musl-tools python3 util-linux)
+cluster=(ca-certificates curl dpkg openssl)
 node=(busybox-static containerd containernetworking-plugins iproute2 iptables runc util-linux)
 guest=(busybox-static cpio xz-utils)
 
@@ -65,6 +67,30 @@ rust() {
     fi
 }
 
+# Any Go since 1.21 fetches the one that go.mod asks for. Where there is none (Debian 12 has 1.19), it is
+# the same one from the module proxy: an archive that never changes, so its checksum can stand here.
+golang() {
+    local version=v0.0.1-go1.26.8 arch sum proxy
+    [[ ! $(go env GOVERSION 2>/dev/null) =~ ^go1\.(2[1-9]|[3-9][0-9]) ]] || return 0
+    [[ ! -x $cache/go/bin/go ]] || return 0
+    case $(uname -m) in
+        x86_64) arch=amd64 sum=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7 ;;
+        aarch64) arch=arm64 sum=02b36b6787b3ac767668f630e2998df45a3b1f9ffee08d1bf3ef6487cd658d99 ;;
+        *) say "no Go for $(uname -m): install 1.26" >&2; exit 1 ;;
+    esac
+    say "fetching Go ${version#*-} into the cache"
+    mkdir -p "$cache"
+    rm -rf "$cache/go.new"
+    proxy=${GOPROXY:-https://proxy.golang.org}
+    curl -sSfL -o "$cache/go.zip" "${proxy%%[,|]*}/golang.org/toolchain/@v/$version.linux-$arch.zip"
+    echo "$sum  $cache/go.zip" | sha256sum --check --quiet
+    python3 -m zipfile -e "$cache/go.zip" "$cache/go.new"
+    rm -rf "$cache/go" "$cache/go.zip"
+    mv "$cache/go.new/golang.org/toolchain@$version.linux-$arch" "$cache/go"
+    rm -r "$cache/go.new"
+    chmod +x "$cache"/go/pkg/tool/*/* "$cache"/go/bin/*
+}
+
 # The kernel is a Debian package of 40 MB: a program, so it needs no installation and no privileges.
 kernel() {
     compgen -G "$cache/guest/user-mode-linux_*.deb" >/dev/null && return
@@ -74,13 +100,14 @@ kernel() {
         { apt-get update -qq; (cd "$cache/guest" && apt-get download -qq user-mode-linux); }
 }
 
-[[ ${1:-} != list ]] || { printf '%s\n' "${build[@]}" "${node[@]}" "${guest[@]}" | sort -u; exit; }
-(($#)) || set -- build node guest
+[[ ${1:-} != list ]] || { printf '%s\n' "${build[@]}" "${node[@]}" "${guest[@]}" "${cluster[@]}" | sort -u; exit; }
+(($#)) || set -- build node guest cluster
 for part; do
     case $part in
         build) packages "${build[@]}"; rust ;;
         node) packages "${node[@]}" ;;
         guest) packages "${guest[@]}"; kernel ;;
-        *) say "no part $part: build, node or guest" >&2; exit 2 ;;
+        cluster) packages "${cluster[@]}"; golang; tests/e2e/cluster/build >/dev/null ;;
+        *) say "no part $part: build, node, guest or cluster" >&2; exit 2 ;;
     esac
 done

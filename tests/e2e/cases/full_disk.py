@@ -25,9 +25,7 @@ def case():
     time.sleep(12)
     same("healthz", get("/healthz", port=10248)[0], 200)
     same("the container", [c["ID"] for c in live("hello")], [before["ID"]])
-    complaints = [
-        line for line in agent.output().splitlines() if "no space left" in line.lower()
-    ]
+    complaints = [line for line in agent.output().splitlines() if "no space left" in line.lower()]
     if not agent.reference:
         true("it says that the disk is full", complaints, agent.last_line())
         true("and does not say it all the time", len(complaints) < 30, len(complaints))
