@@ -75,6 +75,7 @@ mod tests {
             within: Span::ZERO,
             lane: Lane::Main,
             seals: false,
+            secret: None,
         };
         let page = |items: Value, next: &str| {
             let body = json!({"metadata": {"continue": next}, "items": items}).to_string().into();

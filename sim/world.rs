@@ -384,6 +384,8 @@ impl World {
             path: path.into(),
             query: pairs.map(|(key, value)| (key.into(), value.into())).collect(),
             loopback: true,
+            certificate: None,
+            bearer: None,
         })));
         Some(id)
     }

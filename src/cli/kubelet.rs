@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use steplet_api::config::{GoDuration, KubeletConfiguration};
 use steplet_api::quantity::Quantity;
 use steplet_core::sealed::Sealed;
-use steplet_core::settings::{Settings, Visitors};
+use steplet_core::settings::{AuthSettings, Settings, Visitors};
 use steplet_core::time::Span;
 
 /// What the reference does without being told to. Whoever replaces it must know of each of these, so
@@ -174,9 +174,22 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         debugging_handlers: config.enable_debugging_handlers,
         visitors: Visitors::of(&config.authorization.mode),
         stop_pods_on_exit: false,
+        auth: (!told.flags.kubeconfig.is_empty()).then(|| auth(config)),
         api: None,
         configz: masked(config).to_json().into(),
     })
+}
+
+fn auth(config: &KubeletConfiguration) -> AuthSettings {
+    let (authentication, authorization) = (&config.authentication, &config.authorization);
+    AuthSettings {
+        anonymous: authentication.anonymous.enabled,
+        token_reviews: authentication.webhook.enabled,
+        token_ttl: span(authentication.webhook.cache_ttl),
+        always_allow: authorization.mode == "AlwaysAllow",
+        allowed_ttl: span(authorization.webhook.cache_authorized_ttl),
+        denied_ttl: span(authorization.webhook.cache_unauthorized_ttl),
+    }
 }
 
 /// The configuration as it may be shown. Headers are masked by `to_json`.

@@ -48,6 +48,8 @@ pub struct ApiCall {
     pub lane: Lane,
     /// The answer holds secrets (Secrets, tokens): the door puts the number of a seal in the place of each.
     pub seals: bool,
+    /// A secret that the door puts into the body on its way out, at this JSON pointer.
+    pub secret: Option<(Cow<'static, str>, Sealed)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 use crate::effect::Signals;
 use crate::ids::{RequestId, Token};
+use crate::sealed::Sealed;
 use crate::settings::Settings;
 use crate::time::Span;
 use alloc::boxed::Box;
@@ -229,6 +230,19 @@ pub struct Request {
     pub query: Vec<(String, String)>,
     /// Whether the peer's address is a loopback address.
     pub loopback: bool,
+    /// Who its client certificate names, or why that does not count; None without one.
+    pub certificate: Option<Result<User, String>>,
+    /// Its bearer token.
+    pub bearer: Option<Sealed>,
+}
+
+/// Somebody who asks, as Kubernetes knows users.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: Vec<(String, Vec<String>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -92,7 +92,7 @@ mod tests {
 
     fn call(lane: Lane) -> ApiCall {
         let (path, body, within) = (Default::default(), Default::default(), Span::from_secs(1));
-        ApiCall { verb: Verb::Get, path, body, within, lane, seals: false }
+        ApiCall { verb: Verb::Get, path, body, within, lane, seals: false, secret: None }
     }
 
     #[test]

@@ -62,8 +62,10 @@ pub struct Settings {
     pub crash_loop_max: Span,
     pub allowed_unsafe_sysctls: Vec<String>,
     pub debugging_handlers: bool,
-    /// Whom 10250 answers.
+    /// Whom 10250 answers while nobody can be asked about them.
     pub visitors: Visitors,
+    /// How those who ask on 10250 are told apart; None: by `visitors`.
+    pub auth: Option<AuthSettings>,
     /// `steplet run`: stop the pods at the first signal and leave when they are gone.
     pub stop_pods_on_exit: bool,
     /// The cluster that this node belongs to; None: it stands alone.
@@ -161,6 +163,19 @@ impl Default for ApiSettings {
     }
 }
 
+/// `authentication` and `authorization` of a node with an API server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AuthSettings {
+    pub anonymous: bool,
+    /// `authentication.webhook.enabled`
+    pub token_reviews: bool,
+    pub token_ttl: Span,
+    /// `authorization.mode: AlwaysAllow`; else SubjectAccessReview.
+    pub always_allow: bool,
+    pub allowed_ttl: Span,
+    pub denied_ttl: Span,
+}
+
 /// Whom the port with TLS answers while nobody can be told apart: credentials are not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Visitors {
@@ -219,6 +234,7 @@ impl Default for Settings {
             allowed_unsafe_sysctls: Vec::new(),
             debugging_handlers: true,
             visitors: Visitors::Loopback,
+            auth: None,
             stop_pods_on_exit: false,
             api: None,
             configz: Bytes::from_static(b"{}"),

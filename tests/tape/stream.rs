@@ -128,6 +128,8 @@ pub fn request(id: u64, path: &str) -> Event {
         path: path.into(),
         query: vec![("pretty".into(), id.to_string())],
         loopback: true,
+        certificate: None,
+        bearer: None,
     }))
 }
 

@@ -129,6 +129,7 @@ mod tests {
                 within,
                 lane: Lane::Main,
                 seals: false,
+                secret: None,
             };
             let request = Request::read(&call).expect("a path");
             let found = super::check("n1", verb, &request, &body, &store);

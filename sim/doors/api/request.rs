@@ -270,6 +270,7 @@ mod tests {
             within,
             lane: Lane::Main,
             seals: false,
+            secret: None,
         };
         Request::read(&call).map_err(|refusal| refusal.code)
     }

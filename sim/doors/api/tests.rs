@@ -60,7 +60,7 @@ impl Bench {
         let caller = Caller(self.callers);
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
         let (path, within) = (path.to_owned(), Span::from_secs(10));
-        let call = ApiCall { verb, path, body, within, lane: Lane::Main, seals };
+        let call = ApiCall { verb, path, body, within, lane: Lane::Main, seals, secret: None };
         self.with(|server, at, out| server.call(at, caller, call, out));
         caller
     }

@@ -306,6 +306,8 @@ mod tests {
             path: "/healthz".into(),
             query: vec![],
             loopback: true,
+            certificate: None,
+            bearer: None,
         }))
     }
 

@@ -81,7 +81,7 @@ pub fn get(path: String) -> Call {
 }
 
 pub fn request(verb: Verb, path: String, body: Bytes, lane: Lane) -> Call {
-    Call::Api(ApiCall { verb, path, body, within: WITHIN, lane, seals: false })
+    Call::Api(ApiCall { verb, path, body, within: WITHIN, lane, seals: false, secret: None })
 }
 
 /// A value as it may stand in a query.

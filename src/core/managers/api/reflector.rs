@@ -300,7 +300,7 @@ impl Reflector {
 
     fn request(&self, verb: Verb, path: String) -> Call {
         let (body, lane, seals) = (Bytes::new(), Lane::Main, self.seals);
-        Call::Api(ApiCall { verb, path, body, within: WITHIN, lane, seals })
+        Call::Api(ApiCall { verb, path, body, within: WITHIN, lane, seals, secret: None })
     }
 
     fn fail(&mut self, cx: &Cx<'_>, why: String, list: bool, after: Option<Span>) {

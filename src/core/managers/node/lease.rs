@@ -188,6 +188,9 @@ impl Lease {
         self.asking = true;
         self.next = None;
         let lane = Lane::Heartbeat;
-        cx.call(ask, Call::Api(ApiCall { verb, path, body, within, lane, seals: false }));
+        cx.call(
+            ask,
+            Call::Api(ApiCall { verb, path, body, within, lane, seals: false, secret: None }),
+        );
     }
 }

@@ -404,7 +404,10 @@ impl NodeObject {
         });
         let within = within.max(Span::from_secs(1));
         let lane = Lane::Heartbeat;
-        cx.call(ask, Call::Api(ApiCall { verb, path, body, within, lane, seals: false }));
+        cx.call(
+            ask,
+            Call::Api(ApiCall { verb, path, body, within, lane, seals: false, secret: None }),
+        );
     }
 
     fn complain(&mut self, why: &str) {

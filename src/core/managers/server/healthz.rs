@@ -80,6 +80,8 @@ mod tests {
                 id: RequestId(1),
                 listener: Listener::Secure,
                 loopback: true,
+                certificate: None,
+                bearer: None,
                 method: "GET".into(),
                 path: path.into(),
                 query: query.map(|(k, v)| (k.into(), v.into())).collect(),

@@ -2,13 +2,16 @@
 //!
 //! Upstream: pkg/kubelet/server/server.go (v1.36).
 //! Owns: requests that wait for figures of the process, logs that are followed. Publishes: -.
-//! Hears: Inspected. Says: -. Asks: the figures of the process, for /metrics.
+//! Hears: Inspected. Says: -. Asks: the figures of the process, for /metrics; by `auth`: reviews of who asks.
 //! Never: changes a pod; answers more people on 10250 than `Visitors` has while nobody can be told apart.
 
+mod auth;
 mod healthz;
 mod logs;
 mod metrics_page;
 mod pods;
+
+use auth::{Auth, Entry};
 
 use crate::cx::Cx;
 use crate::effect::{Call, Effect, KernelOp, Reply};
@@ -17,6 +20,7 @@ use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid, RequestId};
 use crate::managers::pods::view::ContainerState;
 use crate::note::PodNote;
+use crate::sealed::Sealed;
 use crate::settings::Visitors;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -31,11 +35,24 @@ pub struct Server {
     /// Logs that end when their container does.
     follows: BTreeMap<RequestId, (PodUid, ContainerId)>,
     requests: BTreeMap<String, u64>,
+    auth: Auth,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Ask {
-    Figures { request: RequestId },
+    Figures {
+        request: RequestId,
+    },
+    /// Whose token it is.
+    Token {
+        request: RequestId,
+        token: Sealed,
+    },
+    /// Whether somebody may.
+    Access {
+        request: RequestId,
+        subresource: String,
+    },
 }
 
 /// Paths that upstream serves and this program does not yet: refused by name.
@@ -55,6 +72,24 @@ impl Server {
     pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request) {
         let head = request.path.split('/').nth(1).unwrap_or("");
         *self.requests.entry(known_path(head).into()).or_default() += 1;
+        match cx.facts.settings().auth.clone() {
+            Some(auth) if request.listener == Listener::Secure => {
+                let entry = self.auth.enter(cx, &auth, request.clone().into());
+                self.enter(cx, entry);
+            }
+            _ => self.serve(cx, request),
+        }
+    }
+
+    fn enter(&mut self, cx: &mut Cx<'_>, entry: Entry) {
+        match entry {
+            Entry::May(request) => self.serve(cx, &request),
+            Entry::Not(request, reply) => cx.reply(request, reply),
+            Entry::Waits => {}
+        }
+    }
+
+    fn serve(&mut self, cx: &mut Cx<'_>, request: &Request) {
         if let Some(reply) = self.answer(cx, request) {
             cx.reply(request.id, reply);
         }
@@ -70,7 +105,11 @@ impl Server {
             });
         }
         let secure = request.listener == Listener::Secure;
-        if secure && let Some((status, why)) = turned_away(cx.facts.settings().visitors, request) {
+        let settings = cx.facts.settings();
+        if secure
+            && settings.auth.is_none()
+            && let Some((status, why)) = turned_away(settings.visitors, request)
+        {
             return Some(text(status, why));
         }
         match path {
@@ -116,7 +155,19 @@ impl Server {
     }
 
     pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, then: Ask, outcome: Outcome) {
-        let Ask::Figures { request } = then;
+        let auth = cx.facts.settings().auth.clone();
+        let request = match (then, auth) {
+            (Ask::Figures { request }, _) => request,
+            (Ask::Token { request, token }, Some(auth)) => {
+                let entry = self.auth.on_token(cx, &auth, (request, token), outcome);
+                return self.enter(cx, entry);
+            }
+            (Ask::Access { request, subresource }, Some(auth)) => {
+                let entry = self.auth.on_access(cx, &auth, (request, &subresource), outcome);
+                return self.enter(cx, entry);
+            }
+            (Ask::Token { .. } | Ask::Access { .. }, None) => return,
+        };
         let own = match outcome {
             Outcome::Kernel(Ok(KernelReply::Text(own))) => own,
             _ => Bytes::new(),
@@ -145,6 +196,7 @@ impl Server {
 
     pub(crate) fn on_gone(&mut self, request: RequestId) {
         self.follows.remove(&request);
+        self.auth.on_gone(request);
     }
 
     pub(crate) fn check(&self, facts: &Facts) {
@@ -247,6 +299,8 @@ mod tests {
                 path: "/pods".into(),
                 query: Vec::new(),
                 loopback,
+                certificate: None,
+                bearer: None,
             };
             let got = turned_away(Visitors::of(mode), &request);
             assert_eq!(got.map(|(status, _)| status), want, "{mode} {loopback}");

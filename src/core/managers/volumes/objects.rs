@@ -268,7 +268,15 @@ impl Objects {
                 *asked = Some(now);
                 let path = format!("{}/{}", key.path(), escaped(&key.name));
                 let (body, lane, seals) = (Bytes::new(), Lane::Main, key.kind == Kind::Secret);
-                let call = ApiCall { verb: Verb::Get, path, body, within: WITHIN, lane, seals };
+                let call = ApiCall {
+                    verb: Verb::Get,
+                    path,
+                    body,
+                    within: WITHIN,
+                    lane,
+                    seals,
+                    secret: None,
+                };
                 cx.call(Ask::Object(key.clone()), Call::Api(call));
             }
         }

@@ -180,7 +180,15 @@ impl Tokens {
             status: None,
         };
         let (body, lane) = (json::to_vec(&request).into(), Lane::Main);
-        let call = ApiCall { verb: Verb::Post, path, body, within: WITHIN, lane, seals: true };
+        let call = ApiCall {
+            verb: Verb::Post,
+            path,
+            body,
+            within: WITHIN,
+            lane,
+            seals: true,
+            secret: None,
+        };
         cx.call(Ask::Token(key.clone()), Call::Api(call));
     }
 

@@ -36,6 +36,8 @@ pub fn request(id: RequestId, origin: Origin, head: &RequestHead) -> Result<Requ
         path,
         query: pairs,
         loopback: origin.loopback,
+        certificate: None,
+        bearer: None,
     })
 }
 
