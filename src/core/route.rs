@@ -79,7 +79,7 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.workers.on_booted(cx.now.mono, Rng::new(boot.seed).child(1));
     m.runtime_status.on_booted(cx);
     m.pleg.on_booted(cx);
-    m.volumes.on_booted(cx, Rng::new(boot.seed).child(7));
+    m.volumes.on_booted(cx, Rng::new(boot.seed).child(8));
     m.sources.on_booted(cx, boot.set_aside, Rng::new(boot.seed).child(4));
     m.status_sync.on_booted(Rng::new(boot.seed).child(5));
     m.mirror.on_booted(Rng::new(boot.seed).child(6));
