@@ -9,6 +9,7 @@ use crate::checkers::settled;
 use crate::clock::At;
 use steplet_api::status::{ContainerStatus, PodStatus};
 use steplet_core::ids::PodUid;
+use steplet_core::sealed::Sealed;
 use steplet_core::time::Span;
 
 /// The first words of transcript lines.
@@ -83,6 +84,11 @@ pub fn check(stage: &Stage, words: &[&str]) -> Result<(), String> {
         ["no", "requests", pattern @ ..] => {
             seen(stage, &stage.film().asked, &REQUESTS, pattern, Some(0))
         }
+        ["file", pod, path, want] => equal(want, &file(stage, pod, path)?),
+        ["no", "file", pod, path] => match file(stage, pod, path) {
+            Ok(text) => Err(format!("found {text:?}")),
+            Err(_) => Ok(()),
+        },
         ["no", pattern @ ..] => seen(stage, &stage.film().lines, &VERBS, pattern, Some(0)),
         pattern => seen(stage, &stage.film().lines, &VERBS, pattern, None),
     }
@@ -110,6 +116,26 @@ fn status(stage: &Stage, pod: &str) -> Result<PodStatus, String> {
     };
     let status = uids.filter(meant).find_map(|uid| facts.statuses.status(uid));
     status.cloned().ok_or_else(|| format!("{pod} has no status"))
+}
+
+/// A file of a pod's volume, `VOLUME/PATH`. What is sealed is shown as the API server has it.
+fn file(stage: &Stage, pod: &str, path: &str) -> Result<String, String> {
+    let core = stage.world.core().ok_or("the agent does not run")?;
+    let target = Target::parse(pod);
+    let film = stage.film();
+    let meant = |uid: &&PodUid| {
+        film.names.known_pod(&uid.0).is_some_and(|name| target.covers(&Target::parse(name)))
+    };
+    let uid = core.facts().workers.all().keys().find(meant).ok_or("there is no such pod")?;
+    let kinds = ["configmap", "secret", "downward-api", "projected"];
+    let dir = format!("{}/pods/{uid}/volumes", crate::setup::ROOT_DIR);
+    let mut paths = kinds.iter().map(|kind| format!("{dir}/kubernetes.io~{kind}/{path}"));
+    let bytes = paths.find_map(|path| stage.world.disk().read(&path)).ok_or("there is no file")?;
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let sealed = text.strip_prefix("decoded ").unwrap_or(&text).strip_prefix("sealed:");
+    let number = sealed.and_then(|number| number.parse().ok());
+    let opened = number.and_then(|it| stage.world.api.vault().open(Sealed::numbered(it)));
+    Ok(opened.map_or(text.clone(), str::to_owned))
 }
 
 fn container(stage: &Stage, who: &str) -> Result<ContainerStatus, String> {

@@ -6,6 +6,7 @@ use super::stage::Stage;
 use crate::doors::runtime::{Flavour, Pace};
 use crate::setup::Setup;
 use steplet_api::time::Time;
+use steplet_core::settings::ChangeDetection;
 use steplet_core::time::{Span, Wall};
 
 /// What a scene has when it says nothing: a new containerd, doors that answer at once.
@@ -58,6 +59,7 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
         | "nodeLeaseDurationSeconds"
         | "kubeAPIQPS"
         | "kubeAPIBurst"
+        | "configMapAndSecretChangeDetectionStrategy"
         | "registerNode" => joined(setup, key, value)?,
         // What the stage does when it is there.
         "image" | "file" | "pace" | "unjudged" => {}
@@ -76,6 +78,14 @@ fn joined(setup: &mut Setup, key: &str, value: &str) -> Result<(), String> {
         "nodeLeaseDurationSeconds" => settings.lease_seconds = number()?,
         "kubeAPIQPS" => settings.qps = number()?,
         "kubeAPIBurst" => settings.burst = number()?,
+        "configMapAndSecretChangeDetectionStrategy" => {
+            settings.change_detection = match value {
+                "Watch" => ChangeDetection::Watch,
+                "Cache" => ChangeDetection::Cache,
+                "Get" => ChangeDetection::Get,
+                _ => return Err("want Watch, Cache or Get".into()),
+            }
+        }
         _ => settings.register = value == "true",
     }
     Ok(())
