@@ -64,7 +64,7 @@ fn request(verb: Verb, path: &str) -> ApiCall {
         Verb::Get | Verb::Watch | Verb::Delete => Bytes::new(),
     };
     let (lane, within) = (Lane::Main, Span::from_secs(15));
-    ApiCall { verb, path: path.into(), body, within, lane, seals: false }
+    ApiCall { verb, path: path.into(), body, within, lane, seals: false, secret: None }
 }
 
 fn call(world: &mut World, verb: Verb, path: &str) -> Token {
