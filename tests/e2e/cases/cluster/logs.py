@@ -31,8 +31,8 @@ def case(w):
     true("a time", re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", stamped), stamped)
     said = w.kubectl("logs", "writer", "--previous", code=1)
     true("no life before", "previous terminated container" in said, said)
-    said = w.kubectl("logs", "writer", "-c", "nobody", code=1)
-    true("no such container", "nobody" in said, said)
+    said = w.kubectl("logs", "writer", "-c", "stranger", code=1)
+    true("no such container", "stranger" in said, said)
 
     w.create(shell("short", "for i in 1 2 3; do echo $i; sleep 1; done", restartPolicy="Never"))
     until("it began", lambda: "running" in container_status(w.pod("short"))["state"])
