@@ -41,6 +41,8 @@ class Watch(threading.Thread):
         for line in link.getresponse():
             now, event = time.monotonic(), json.loads(line)
             thing = event["object"]
+            if event["type"] == "ERROR":
+                raise a.Failure(f"watch of {self.path}: {thing}")
             name = thing["metadata"]["name"]
             with self.news:
                 if event["type"] == "DELETED":
@@ -83,7 +85,7 @@ def first_ready(node, times):
         watch = Watch(node.cluster, "/api/v1/nodes")
         time.sleep(0.5)
         begin = time.monotonic()
-        node.agent.start(wait=False)
+        node.agent.start()  # and its /healthz, which comes before
         took.append(1000 * (watch.until("nodes Ready", watch.ready, [a.NODE], 120) - begin))
         time.sleep(3)
         if len(took) < times:
