@@ -13,15 +13,18 @@ use std::path::{Path, PathBuf};
 use steplet_api::config::{GoDuration, KubeletConfiguration};
 use steplet_api::quantity::Quantity;
 use steplet_core::sealed::Sealed;
-use steplet_core::settings::{AuthSettings, Settings, Visitors};
+use steplet_core::settings::{
+    ApiSettings, AuthSettings, ChangeDetection, Settings, Threshold, Visitors,
+};
 use steplet_core::time::Span;
 
 /// What the reference does without being told to. Whoever replaces it must know of each of these, so
 /// it is said at every start.
-const NOT_YET: &str = "not done yet, whatever is set: joining a cluster, probes and lifecycle \
-    hooks (an event names the pods that have them), eviction under pressure, rotation of container \
-    logs, removal of unused images, admission by ephemeral storage and extended resources; exec, \
-    attach, port-forward, /stats/summary and /metrics/cadvisor, resource and probes answer 501";
+const NOT_YET: &str = "not done yet, whatever is set: probes and lifecycle hooks (an event \
+    names the pods that have them), eviction under pressure, rotation of container logs, bootstrap \
+    and rotation of certificates, removal of unused images, admission by ephemeral storage and \
+    extended resources; exec, attach, port-forward, /stats/summary and /metrics/cadvisor, resource \
+    and probes answer 501";
 
 /// Returns the exit status. Errors: what to tell people.
 pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Result<i32, String> {
@@ -66,6 +69,7 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
         runtime,
         images,
         node_ip: told.flags.node_ip.clone(),
+        api: told.api.clone(),
         tape: (told.flags.tape_max > 0).then_some((tape_dir, told.flags.tape_max)),
         vault,
         watcher: None,
@@ -81,6 +85,7 @@ fn warn_of_foreign(told: &flags::Settings) {
     for (name, path) in [
         ("--root-dir", &told.flags.root_dir),
         ("--cert-dir", &told.flags.cert_dir),
+        ("--kubeconfig", &told.flags.kubeconfig),
         ("podLogsDir", &config.pod_logs_dir),
         ("staticPodPath", &config.static_pod_path),
         ("tlsCertFile", &config.tls_cert_file),
@@ -174,8 +179,8 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         debugging_handlers: config.enable_debugging_handlers,
         visitors: Visitors::of(&config.authorization.mode),
         stop_pods_on_exit: false,
-        auth: (!told.flags.kubeconfig.is_empty()).then(|| auth(config)),
-        api: None,
+        auth: told.api.as_ref().map(|_| auth(config)),
+        api: told.api.as_ref().map(|_| api_settings(told)),
         configz: masked(config).to_json().into(),
     })
 }
@@ -189,6 +194,55 @@ fn auth(config: &KubeletConfiguration) -> AuthSettings {
         always_allow: authorization.mode == "AlwaysAllow",
         allowed_ttl: span(authorization.webhook.cache_authorized_ttl),
         denied_ttl: span(authorization.webhook.cache_unauthorized_ttl),
+    }
+}
+
+/// The node's part in its cluster.
+fn api_settings(told: &flags::Settings) -> ApiSettings {
+    let (config, flags) = (&told.config, &told.flags);
+    let taints = config.register_with_taints.iter();
+    ApiSettings {
+        qps: natural(config.kube_api_qps),
+        burst: natural(config.kube_api_burst),
+        event_qps: natural(config.event_record_qps),
+        event_burst: natural(config.event_burst),
+        register: config.register_node,
+        labels: flags.node_labels.clone().into_iter().collect(),
+        taints: taints.map(|t| (t.key.clone(), t.value.clone(), t.effect.clone())).collect(),
+        provider_id: config.provider_id.clone(),
+        external_cloud: flags.cloud_provider == "external",
+        node_ip: flags.node_ip.clone(),
+        port: u16::try_from(config.port).unwrap_or_default(),
+        status_update: span(config.node_status_update_frequency),
+        status_report: span(config.node_status_report_frequency),
+        lease_seconds: natural(config.node_lease_duration_seconds),
+        max_images: config.node_status_max_images,
+        evict_memory: threshold(config, "memory.available"),
+        evict_nodefs: threshold(config, "nodefs.available"),
+        reserved_storage_bytes: reserved(config, "ephemeral-storage", Quantity::value),
+        change_detection: match config.config_map_and_secret_change_detection_strategy.as_str() {
+            "Get" => ChangeDetection::Get,
+            "Cache" => ChangeDetection::Cache,
+            // The only other word that passes the checks.
+            _ => ChangeDetection::Watch,
+        },
+    }
+}
+
+/// What `evictionHard` keeps free; nothing when it does not say, or says all or nothing
+/// (pkg/kubelet/eviction/helpers.go, v1.36).
+fn threshold(config: &KubeletConfiguration, signal: &str) -> Threshold {
+    let text = config.eviction_hard.get(signal).map_or("", String::as_str);
+    let Some(percent) = text.strip_suffix('%') else {
+        let bytes = Quantity::parse(text).map_or(0, |quantity| quantity.value());
+        return Threshold::Bytes(u64::try_from(bytes).unwrap_or_default());
+    };
+    let (whole, part) = percent.split_once('.').unwrap_or((percent, ""));
+    let whole: u64 = whole.parse().unwrap_or_default();
+    let tenths = part.chars().next().and_then(|digit| digit.to_digit(10)).unwrap_or_default();
+    match whole.saturating_mul(10).saturating_add(tenths.into()) {
+        share @ 1..1000 => Threshold::PerMille(share),
+        _ => Threshold::Bytes(0),
     }
 }
 
@@ -262,6 +316,17 @@ mod tests {
         assert_eq!(reserved(&config, "cpu", Quantity::milli_value), 1100);
         assert_eq!(reserved(&config, "memory", Quantity::value), 1 << 30);
         assert_eq!(reserved(&config, "pid", Quantity::value), 100);
+    }
+
+    #[test]
+    fn thresholds() {
+        let check = |json, want| assert_eq!(threshold(&config(json), "nodefs.available"), want);
+        check(r#""maxPods":50"#, Threshold::PerMille(100));
+        check(r#""evictionHard":{"nodefs.available":"7.55%"}"#, Threshold::PerMille(75));
+        check(r#""evictionHard":{"nodefs.available":"0%"}"#, Threshold::Bytes(0));
+        check(r#""evictionHard":{"nodefs.available":"100%"}"#, Threshold::Bytes(0));
+        check(r#""evictionHard":{"nodefs.available":"2Gi"}"#, Threshold::Bytes(2 << 30));
+        check(r#""evictionHard":{"memory.available":"1Gi"}"#, Threshold::Bytes(0));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod columns;
 pub mod flags;
+mod kubeconfig;
 mod kubelet;
 mod manifests;
 mod news;

@@ -3,6 +3,7 @@
 use super::flags;
 use crate::shell::boot::{self, LockError};
 use crate::shell::crash;
+use crate::shell::doors::api::ApiServer;
 use crate::shell::doors::listen::Listeners;
 use crate::shell::doors::{Outside, make_dirs};
 use crate::shell::reactor::{Reactor, Watcher};
@@ -24,6 +25,8 @@ pub struct Node {
     pub node_ip: String,
     /// The ports that are served.
     pub listeners: Listeners,
+    /// The API server of its cluster, if it has one.
+    pub api: Option<ApiServer>,
     /// Where to record the run, and how much to keep.
     pub tape: Option<(PathBuf, u64)>,
     pub vault: Vault,
@@ -57,6 +60,7 @@ impl Node {
             images: self.images,
             set_aside: set_aside.clone(),
             listeners: self.listeners,
+            api: self.api,
             ..Outside::of(self.runtime)
         };
         let seed = boot::seed().map_err(|error| format!("no random seed: {error}"))?;

@@ -121,6 +121,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, Failure> {
         runtime,
         node_ip: String::new(),
         listeners: Listeners::default(),
+        api: None,
         tape,
         vault: Vault::default(),
         watcher: Some(Box::new(move |core, now| table.show(core, now))),

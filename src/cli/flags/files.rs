@@ -13,6 +13,10 @@ pub trait Files {
     fn walk(&self, dir: &str) -> io::Result<Vec<String>>;
     /// The path from the root.
     fn absolute(&self, path: &str) -> io::Result<String>;
+    /// A variable of the environment, where proxies may stand.
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
 }
 
 /// The machine's own.
@@ -33,6 +37,10 @@ impl Files for Disk {
 
     fn absolute(&self, path: &str) -> io::Result<String> {
         Ok(std::path::absolute(path)?.to_string_lossy().into_owned())
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
     }
 }
 

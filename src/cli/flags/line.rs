@@ -172,16 +172,10 @@ impl CommandLine {
         if let Err(what) = value::node_ips(&self.flags.node_ip) {
             problems.push(Problem::of_flag("node-ip", what));
         }
-        let alone = "this version does not speak to an API server yet; without that flag it runs \
-                     alone, with the pods of --pod-manifest-path (staticPodPath) and \
-                     --manifest-url (staticPodURL)";
-        for (name, path) in [
-            ("kubeconfig", &self.flags.kubeconfig),
-            ("bootstrap-kubeconfig", &self.flags.bootstrap_kubeconfig),
-        ] {
-            if !path.is_empty() {
-                problems.push(Problem::of_flag(name, alone));
-            }
+        if !self.flags.bootstrap_kubeconfig.is_empty() && self.flags.kubeconfig.is_empty() {
+            let what = "no certificate is asked for yet; make one, and name it in a file for \
+                        --kubeconfig";
+            problems.push(Problem::of_flag("bootstrap-kubeconfig", what));
         }
         if self.flags.exit_on_lock_contention {
             let what = "this version does not see who else wants the lock file; leave the flag \
@@ -401,12 +395,7 @@ mod tests {
             &["--node-ip=node1"],
             "--node-ip: must be an address, or one of each family, not \"node1\"",
         );
-        let got = line(&["--bootstrap-kubeconfig=/b", "--kubeconfig=/k", "--node-ip=x"]);
-        let got = got.map(|_| ()).unwrap_err();
-        let lines: Vec<&str> = got.lines().collect();
-        assert_eq!(lines.len(), 3, "{got}");
-        assert!(lines[1].starts_with("--kubeconfig: ") && lines[1].contains("runs alone"));
-        assert!(lines[2].starts_with("--bootstrap-kubeconfig: "));
+        assert!(line(&["--bootstrap-kubeconfig=/b", "--kubeconfig=/k"]).is_ok());
         let got = line(&["--bootstrap-kubeconfig=/b"]).map(|_| ()).unwrap_err();
         assert!(got.starts_with("--bootstrap-kubeconfig: ") && got.lines().count() == 1, "{got}");
         check(

@@ -47,21 +47,29 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn of_flag(name: &str, what: impl Into<String>) -> Problem {
+    pub(in crate::cli) fn of_flag(name: &str, what: impl Into<String>) -> Problem {
         let dashes = if name.len() == 1 { "-" } else { "--" };
         Problem::new(Place::Flag(format!("{dashes}{name}")), what)
     }
 
-    pub(super) fn of_file(name: &str, mark: Option<Mark>, what: impl Into<String>) -> Problem {
+    pub(in crate::cli) fn of_file(
+        name: &str,
+        mark: Option<Mark>,
+        what: impl Into<String>,
+    ) -> Problem {
         Problem::new(Place::File { name: name.to_owned(), mark }, what)
     }
 
-    pub(super) fn new(place: Place, what: impl Into<String>) -> Problem {
+    pub(in crate::cli) fn new(place: Place, what: impl Into<String>) -> Problem {
         Problem { place, path: String::new(), what: what.into(), fix: None, harmless: false }
     }
 
     /// A problem of a field in a file, at the line where the field stands or would stand.
-    pub(super) fn in_file(name: &str, lines: &LineMap, problem: config::Problem) -> Problem {
+    pub(in crate::cli) fn in_file(
+        name: &str,
+        lines: &LineMap,
+        problem: config::Problem,
+    ) -> Problem {
         let mark = lines.nearest(&problem.path);
         let fix = match problem.kind {
             ProblemKind::Mistyped { quote: true } => quoted(lines, &problem.path),

@@ -4,7 +4,9 @@ use super::KubeletFlags;
 use super::files::Files;
 use super::line::CommandLine;
 use super::problem::{Place, Problem, told};
+use crate::cli::kubeconfig;
 use crate::shell::boot;
+use crate::shell::doors::api::{ApiServer, Authorities};
 use crate::shell::yaml::{self, Document, Limits, LineMap};
 use steplet_api::config::{self, FeatureGates, KubeletConfiguration, Machine, ProblemKind};
 use steplet_core::settings::Visitors;
@@ -15,6 +17,8 @@ pub struct Settings {
     pub flags: KubeletFlags,
     pub config: KubeletConfiguration,
     pub gates: FeatureGates,
+    /// The cluster; None: the node stands alone.
+    pub api: Option<ApiServer>,
     /// For the log at start, a line each.
     pub warnings: Vec<String>,
 }
@@ -71,6 +75,7 @@ pub fn settings(
     let beyond = config.beyond(&defaults);
     layers.say_all(beyond.refused);
 
+    let api = layers.api_server();
     if host.cgroup_version == 0 {
         let what = "no cgroup filesystem is mounted: mount one at /sys/fs/cgroup";
         layers.problems.push(Problem::new(Place::Nowhere, what));
@@ -84,8 +89,13 @@ pub fn settings(
     if flags.tape_dir.is_empty() {
         flags.tape_dir = config::join(&flags.root_dir, "tapes");
     }
-    let warnings = warnings(line, &problems, &config, beyond.not_yet);
-    Ok(Settings { flags, config, gates, warnings })
+    let mut warnings = warnings(line, &problems, &config, beyond.not_yet);
+    if api.as_ref().is_some_and(|api| api.authorities == Authorities::Everybody) {
+        let what = "the kubeconfig has insecure-skip-tls-verify: whoever is on the way to the API \
+                    server can read and change everything";
+        warnings.push(what.into());
+    }
+    Ok(Settings { flags, config, gates, api, warnings })
 }
 
 /// What cannot be done on this host, or by this program, each with the way out.
@@ -203,6 +213,29 @@ impl Layers<'_> {
         let (config, problems) = base.with_drop_ins(&slices, gates);
         self.say_all(problems);
         config
+    }
+
+    /// What `--kubeconfig` gives access to.
+    fn api_server(&mut self) -> Option<ApiServer> {
+        let flags = &self.line.flags;
+        if flags.kubeconfig.is_empty() {
+            return None;
+        }
+        match kubeconfig::read(&flags.kubeconfig, self.files) {
+            Ok((api, ignored)) => {
+                self.problems.extend(ignored);
+                Some(api)
+            }
+            Err(problems) => {
+                self.problems.extend(problems);
+                if !flags.bootstrap_kubeconfig.is_empty() {
+                    let what = "no certificate is asked for yet; make one, and name it in the \
+                                file of --kubeconfig";
+                    self.problems.push(Problem::of_flag("bootstrap-kubeconfig", what));
+                }
+                None
+            }
+        }
     }
 
     fn read(&mut self, name: &str) -> Option<Document> {
@@ -524,13 +557,13 @@ mod tests {
         assert_eq!(visitors(&all), Vec::<String>::new());
         let warnings = visitors("authorization: {mode: AlwaysAllow}\n");
         assert!(warnings.len() == 1 && warnings[0].contains("everybody"), "{warnings:?}");
-        let args = ["--max-pods=5", "--port=10251", "--node-labels=a=b", "--lock-file=/l"];
+        let args = ["--max-pods=5", "--port=10251", "--runtime-cgroups=/r", "--lock-file=/l"];
         let settings = run(&args, &[], false).unwrap();
         assert_eq!(
             settings.warnings,
             [
                 "deprecated flags, better set in the file of --config: --max-pods, --port",
-                "set but without effect yet: --node-labels",
+                "set but without effect yet: --runtime-cgroups",
             ]
         );
         let args = ["--boot-id-file=/x", "--max-pods=5", "--maximum-dead-containers=3"];
@@ -558,10 +591,10 @@ mod tests {
         let starts = [
             "--bogus: ",
             "--node-ip: ",
-            "--kubeconfig: ",
             "/c/k.yaml: failSwapOn: ",
             "/c/k.yaml:4:1: containerRuntimeEndpoint: ",
             "/c/k.yaml:3:1: cgroupDriver: ",
+            "--kubeconfig: cannot read /k: ",
         ];
         assert_eq!(said.len(), starts.len(), "{said:?}");
         assert!(said.iter().zip(starts).all(|(said, start)| said.starts_with(start)), "{said:?}");

@@ -134,19 +134,19 @@ pub(super) static FLAGS: &[Flag] = &[
         To::Text(|f| &mut f.config_dir),
         "drop-ins *.conf that are laid over it, in order of name",
     ),
-    not_yet(flag(
+    flag(
         "kubeconfig",
         Text,
         Group::Files,
         To::Text(|f| &mut f.kubeconfig),
-        "access to the API server; refused so far, the node stands alone",
-    )),
+        "access to the API server; empty: the node stands alone",
+    ),
     not_yet(flag(
         "bootstrap-kubeconfig",
         Text,
         Group::Files,
         To::Text(|f| &mut f.bootstrap_kubeconfig),
-        "access with which to ask for a certificate; refused so far",
+        "access with which to ask for a certificate; not done so far",
     )),
     flag(
         "root-dir",
@@ -204,13 +204,13 @@ pub(super) static FLAGS: &[Flag] = &[
         To::Text(|f| &mut f.node_ip),
         "address of the node, or one of each family; :: prefers IPv6",
     ),
-    not_yet(flag(
+    flag(
         "node-labels",
         Map,
         Group::Node,
         To::Labels(|f| &mut f.node_labels),
         "labels at registration, KEY=VALUE,...",
-    )),
+    ),
     flag(
         "seccomp-default",
         Bool,
@@ -218,13 +218,13 @@ pub(super) static FLAGS: &[Flag] = &[
         To::Switch(|f| &mut f.seccomp_default),
         "RuntimeDefault for containers that name no seccomp profile",
     ),
-    not_yet(flag(
+    flag(
         "cloud-provider",
         Text,
         Group::Node,
         To::Text(|f| &mut f.cloud_provider),
         "external, or nothing",
-    )),
+    ),
     not_yet(flag(
         "runtime-cgroups",
         Text,

@@ -609,7 +609,7 @@ impl Access {
         let authorities = server.authorities.read()?;
         let trust = authorities.as_deref().map_or(Trust::Everybody, Trust::Authorities);
         let identity = credentials.identity()?;
-        let own = identity.as_ref().map(|(certificate, key)| (&certificate[..], &key[..]));
+        let own = identity.as_ref().map(|own| (&own.certificate[..], &own.key[..]));
         let now = u64::try_from(wall().0 / 1_000_000_000).unwrap_or_default();
         let make = |name: &str, own, alpn: &[&str]| {
             let client = TlsClient::new(trust, name, own, alpn);

@@ -23,6 +23,12 @@ pub struct Credentials {
     asked_at: Option<Mono>,
 }
 
+/// Our certificate with its chain, and its key, in PEM.
+pub struct Identity {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
 /// What a plugin said.
 struct Granted {
     header: Option<Secret>,
@@ -69,13 +75,13 @@ impl Credentials {
         }
     }
 
-    /// Our certificate with its chain, and its key, read now.
-    pub fn identity(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, String> {
+    /// Our certificate and its key, read now.
+    pub fn identity(&mut self) -> Result<Option<Identity>, String> {
         let granted = self.granted.as_ref().and_then(|granted| granted.identity.as_ref());
         let Some((certificate, key)) = granted.or(self.identity.as_ref()) else { return Ok(None) };
         let files = [certificate.path(), key.path()].into_iter().flatten();
         self.seen = files.map(|path| (path.to_owned(), Stamp::of(path))).collect();
-        Ok(Some((certificate.read()?, key.read()?)))
+        Ok(Some(Identity { certificate: certificate.read()?, key: key.read()? }))
     }
 
     /// Whether the files of the identity have changed since it was read; looks once a minute.
@@ -219,7 +225,7 @@ mod tests {
         fs::write(&path, "one").unwrap();
         let pem = || Pem::File(path.clone());
         let mut credentials = Credentials::new(Login::None, Some((pem(), pem())));
-        assert_eq!(credentials.identity().unwrap().unwrap().0, b"one");
+        assert_eq!(credentials.identity().unwrap().unwrap().certificate, b"one");
         assert!(!credentials.has_changed(Mono(0)));
         fs::write(&path, "second").unwrap();
         assert!(!credentials.has_changed(Mono(0) + Span::from_secs(59)));
