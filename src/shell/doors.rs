@@ -27,8 +27,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use steplet_core::effect::{Call, Effect, KernelOp};
-use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, RpcError, SetAside};
-use steplet_core::ids::Token;
+use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, Request, RpcError, SetAside};
+use steplet_core::ids::{RequestId, Token};
 use steplet_core::time::{Mono, Span};
 
 /// Which door a descriptor belongs to; in the low bits of its `mio::Token`, with the door's own
@@ -68,6 +68,8 @@ pub struct Inbox {
     open: BTreeMap<Token, bool>,
     /// Bytes of the lines of watches in `events`.
     lines: usize,
+    /// Tokens that requests in `events` came with.
+    bearers: BTreeMap<RequestId, String>,
 }
 
 /// While lines of so many bytes wait for the core, no more are read.
@@ -76,6 +78,14 @@ const LINES_MAX: usize = 1 << 20;
 impl Inbox {
     pub fn push(&mut self, event: Event) {
         self.events.push_back(event);
+    }
+
+    /// A request, and the bearer token that it came with.
+    pub fn request(&mut self, request: Request, bearer: Option<&str>) {
+        if let Some(bearer) = bearer {
+            self.bearers.insert(request.id, bearer.to_owned());
+        }
+        self.push(Event::Request(Box::new(request)));
     }
 
     pub fn done(&mut self, token: Token, outcome: Outcome) {
@@ -190,7 +200,13 @@ impl Doors {
 
     /// The next event for the core, in the order taken.
     pub fn take(&mut self) -> Option<Event> {
-        self.inbox.take()
+        let mut event = self.inbox.take()?;
+        if let Event::Request(request) = &mut event
+            && let Some(token) = self.inbox.bearers.remove(&request.id)
+        {
+            request.bearer = Some(self.vault.seal_of_visitor(&token));
+        }
+        Some(event)
     }
 
     /// An event that the shell itself makes.
@@ -320,7 +336,10 @@ impl Doors {
                     self.cgroups_slow_until = now + CGROUPS_AWAY;
                 }
             }
-            Call::Api(request) => self.api.call(token, request, now, &mut self.inbox),
+            Call::Api(request) => match unseal::unseal_body(request, &self.vault) {
+                Ok(request) => self.api.call(token, request, now, &mut self.inbox),
+                Err(message) => self.inbox.done(token, Outcome::Api(Err(message))),
+            },
             Call::Helper(op) => match Job::of(op, &self.vault) {
                 Ok(job) => self.helpers.submit(Asker::Core(token), job, now),
                 Err(lost) => {

@@ -17,6 +17,10 @@ use steplet_core::sealed::Sealed;
 const CLUSTER_BYTES_MAX: usize = 32 << 20;
 const CLUSTER_MAX: usize = 8 * 1024;
 
+/// And of those that strangers show at our port: whoever floods it pushes out others of his kind only.
+const VISITORS_MAX: usize = 1024;
+const VISITOR_BYTES_MAX: usize = 8 << 20;
+
 /// The secrets of this process. A seal is the number of its secret, counted from 1; the same secret has the same seal
 /// as long as it is kept.
 ///
@@ -29,15 +33,34 @@ pub struct Vault {
     numbers: BTreeMap<Rc<str>, u64>,
     /// Seals that were ever given.
     given: u64,
-    /// Of the cluster's secrets: their number, and their bytes.
-    cluster: (usize, usize),
+    /// Of each class that is bounded: number and bytes of its secrets.
+    held: BTreeMap<Class, (usize, usize)>,
     /// Counts the uses.
     uses: Cell<u64>,
 }
 
+/// Whose a secret is; the first of two counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Configuration,
+    Cluster,
+    Visitor,
+}
+
+impl Class {
+    /// Secrets and bytes that are kept of it.
+    fn bounds(self) -> (usize, usize) {
+        match self {
+            Class::Configuration => (usize::MAX, usize::MAX),
+            Class::Cluster => (CLUSTER_MAX, CLUSTER_BYTES_MAX),
+            Class::Visitor => (VISITORS_MAX, VISITOR_BYTES_MAX),
+        }
+    }
+}
+
 struct Kept {
     secret: Rc<str>,
-    of_cluster: bool,
+    class: Class,
     used: Cell<u64>,
 }
 
@@ -52,42 +75,66 @@ pub struct SealLost(pub Sealed);
 impl Vault {
     /// Takes a secret of the configuration and returns its seal.
     pub fn seal(&mut self, secret: &str) -> Sealed {
-        self.take(secret, false)
+        self.take(secret, Class::Configuration)
     }
 
     /// Takes a secret of the cluster and returns its seal.
     pub fn seal_of_cluster(&mut self, secret: &str) -> Sealed {
-        let seal = self.take(secret, true);
-        while self.cluster.0 > CLUSTER_MAX || self.cluster.1 > CLUSTER_BYTES_MAX {
-            let others = self
-                .kept
-                .iter()
-                .filter(|(number, kept)| kept.of_cluster && **number != seal.number());
-            let Some((&oldest, _)) = others.min_by_key(|(_, kept)| kept.used.get()) else { break };
-            self.forget(oldest);
-        }
-        seal
+        self.take(secret, Class::Cluster)
     }
 
-    fn take(&mut self, secret: &str, of_cluster: bool) -> Sealed {
-        if let Some(&number) = self.numbers.get(secret) {
-            let kept = self.kept.get_mut(&number).expect("a numbered secret is kept");
-            if kept.of_cluster && !of_cluster {
-                kept.of_cluster = false;
-                self.cluster = (self.cluster.0 - 1, self.cluster.1 - secret.len());
+    /// Takes a secret that somebody shows at our port and returns its seal.
+    pub fn seal_of_visitor(&mut self, secret: &str) -> Sealed {
+        self.take(secret, Class::Visitor)
+    }
+
+    fn take(&mut self, secret: &str, class: Class) -> Sealed {
+        let number = match self.numbers.get(secret) {
+            Some(&number) => number,
+            None => {
+                self.given += 1;
+                let secret: Rc<str> = secret.into();
+                self.numbers.insert(Rc::clone(&secret), self.given);
+                self.count(class, secret.len(), true);
+                self.kept.insert(self.given, Kept { secret, class, used: Cell::new(0) });
+                self.given
             }
-            self.use_now(number);
-            return Sealed::numbered(number);
+        };
+        self.raise(number, class);
+        self.use_now(number);
+        self.make_room(class, number);
+        Sealed::numbered(number)
+    }
+
+    /// What is kept for one reason may be kept for a better one.
+    fn raise(&mut self, number: u64, class: Class) {
+        let kept = self.kept.get_mut(&number).expect("a numbered secret is kept");
+        let (before, bytes) = (kept.class, kept.secret.len());
+        if class < before {
+            kept.class = class;
+            self.count(before, bytes, false);
+            self.count(class, bytes, true);
         }
-        self.given += 1;
-        let secret: Rc<str> = secret.into();
-        if of_cluster {
-            self.cluster = (self.cluster.0 + 1, self.cluster.1 + secret.len());
+    }
+
+    fn count(&mut self, class: Class, bytes: usize, more: bool) {
+        let held = self.held.entry(class).or_default();
+        *held = match more {
+            true => (held.0 + 1, held.1 + bytes),
+            false => (held.0 - 1, held.1 - bytes),
+        };
+    }
+
+    fn make_room(&mut self, class: Class, but: u64) {
+        let bounds = class.bounds();
+        while let Some(held) = self.held.get(&class)
+            && (held.0 > bounds.0 || held.1 > bounds.1)
+        {
+            let those = self.kept.iter();
+            let those = those.filter(|(number, kept)| kept.class == class && **number != but);
+            let Some((&oldest, _)) = those.min_by_key(|(_, kept)| kept.used.get()) else { break };
+            self.forget(oldest);
         }
-        self.numbers.insert(Rc::clone(&secret), self.given);
-        self.kept.insert(self.given, Kept { secret, of_cluster, used: Cell::new(0) });
-        self.use_now(self.given);
-        Sealed::numbered(self.given)
     }
 
     fn use_now(&self, number: u64) {
@@ -100,7 +147,7 @@ impl Vault {
     fn forget(&mut self, number: u64) {
         if let Some(kept) = self.kept.remove(&number) {
             self.numbers.remove(&kept.secret);
-            self.cluster = (self.cluster.0 - 1, self.cluster.1 - kept.secret.len());
+            self.count(kept.class, kept.secret.len(), false);
         }
     }
 
@@ -250,6 +297,7 @@ mod tests {
         assert!(seals.iter().all(|seal| vault.open(*seal).is_ok()));
         assert_eq!(vault.seal_of_cluster(&large(1)), seals[0], "the same secret, the same seal");
         let ninth = vault.seal_of_cluster(&large(9));
+        let held = |vault: &Vault| vault.held[&Class::Cluster].0;
         let open = |seal: Sealed| vault.open(seal).is_ok();
         assert!(open(ours) && open(seals[0]) && open(ninth) && !open(seals[1]) && open(seals[2]));
         let again = vault.seal_of_cluster(&large(2));
@@ -259,11 +307,17 @@ mod tests {
         for n in 0..2 * CLUSTER_MAX {
             vault.seal_of_cluster(&n.to_string());
         }
-        assert_eq!((vault.cluster.0, vault.kept.len()), (CLUSTER_MAX, CLUSTER_MAX + 1));
+        assert_eq!((held(&vault), vault.kept.len()), (CLUSTER_MAX, CLUSTER_MAX + 1));
+        // Strangers push out nobody else.
+        for n in 0..2 * VISITORS_MAX {
+            vault.seal_of_visitor(&format!("visitor {n}"));
+        }
+        assert_eq!(vault.held[&Class::Visitor].0, VISITORS_MAX);
+        assert_eq!((held(&vault), vault.open(ours).is_ok()), (CLUSTER_MAX, true));
         // What the configuration names too is kept for good.
         let both = vault.seal_of_cluster("both");
         assert_eq!(vault.seal("both"), both);
-        assert_eq!(vault.cluster.0, CLUSTER_MAX - 1);
+        assert_eq!(held(&vault), CLUSTER_MAX - 1);
     }
 
     #[test]

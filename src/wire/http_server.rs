@@ -26,6 +26,25 @@ pub struct RequestHead {
     pub target: String,
     /// Host, perhaps with a port; empty only on HTTP/1.0.
     pub authority: String,
+    /// All header lines whose value is text; names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+impl RequestHead {
+    /// The values of a header, by its name in lower case.
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let named = self.headers.iter().filter(move |(known, _)| known == name);
+        named.map(|(_, value)| value.as_str())
+    }
+
+    /// The token of `Authorization: Bearer`, if there is one such header and no other.
+    pub fn bearer(&self) -> Option<&str> {
+        let mut all = self.values("authorization");
+        let (scheme, token) = all.next()?.trim().split_once(' ')?;
+        let token = token.trim();
+        let one = all.next().is_none() && !token.is_empty() && !token.contains(' ');
+        (one && scheme.eq_ignore_ascii_case("bearer")).then_some(token)
+    }
 }
 
 /// What a connection has to say. A request ends in the caller's `finish` or `abort`, or in `Gone`.

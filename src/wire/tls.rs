@@ -73,6 +73,11 @@ impl TlsServer {
         Ok(TlsServer { config: Arc::new(config), client_ca })
     }
 
+    /// Whether a bundle can be used as the CA for clients.
+    pub fn check_client_ca(settings: &TlsSettings, bundle: &[u8]) -> Result<(), TlsError> {
+        verifier(bundle, &Arc::new(settings.provider.clone())).map(|_| ())
+    }
+
     /// A session for a connection that was just accepted.
     pub fn accept(&self) -> TlsSession {
         // Only a configuration that cannot be built here makes this fail.

@@ -286,13 +286,14 @@ impl Listen {
         let request = RequestId(self.next_request + 1);
         match target::request(request, origin, head) {
             Err(what) => self.refuse(index, id, 400, what),
-            Ok(event) => {
+            Ok(mut event) => {
                 self.next_request += 1;
                 self.requests.insert(request, (index, id));
                 if let Some(connection) = self.connections.get_mut(&index) {
                     connection.opened(id, request);
+                    event.certificate = connection.certificate();
                 }
-                inbox.push(Event::Request(Box::new(event)));
+                inbox.request(event, head.bearer());
             }
         }
     }

@@ -1,9 +1,11 @@
-//! Secrets of a container's command and variables: put into the request that makes it, on its way to the runtime.
+//! Secrets put into a request on its way out: those of a container's command and variables into the one that makes it,
+//! a token into the one that reviews it.
 
 use crate::shell::vault::{Opened, Vault};
 use prost::Message;
+use serde_json::Value;
 use steplet_api::cri::CreateContainerRequest;
-use steplet_core::effect::{Place, Rpc};
+use steplet_core::effect::{ApiCall, Place, Rpc};
 
 /// No text of a container grows beyond this, whatever its secrets are; the kernel takes an eighth of it.
 const TEXT_MAX: usize = 1 << 20;
@@ -40,6 +42,17 @@ pub fn unseal(mut rpc: Rpc, vault: &Vault) -> Result<Rpc, String> {
     }
     rpc.body = request.encode_to_vec().into();
     Ok(rpc)
+}
+
+/// Errors: why the request cannot be made, without a word of the secret.
+pub fn unseal_body(mut call: ApiCall, vault: &Vault) -> Result<ApiCall, String> {
+    let Some((place, seal)) = call.secret.take() else { return Ok(call) };
+    let secret = vault.open(seal).map_err(|lost| lost.to_string())?;
+    let mut body: Value = serde_json::from_slice(&call.body).map_err(|e| e.to_string())?;
+    let slot = body.pointer_mut(&place).ok_or_else(|| format!("the body has no {place}"))?;
+    *slot = Value::String(secret.expose().to_owned());
+    call.body = serde_json::to_vec(&body).map_err(|e| e.to_string())?.into();
+    Ok(call)
 }
 
 #[cfg(test)]
@@ -84,5 +97,32 @@ mod tests {
         check(Place::Env("OTHER".into()), parts());
         check(env(), vec![Content::Sealed(steplet_core::sealed::Sealed::numbered(9))]);
         check(env(), vec![Content::Plain(vec![0; TEXT_MAX + 1].into())]);
+    }
+
+    #[test]
+    fn tokens_enter_the_body_of_a_review() {
+        use steplet_core::effect::{Lane, Verb};
+        use steplet_core::sealed::Sealed;
+        use steplet_core::time::Span;
+        let mut vault = Vault::default();
+        let seal = vault.seal_of_visitor("to\"ken");
+        let check = |place: &'static str, seal: Sealed, want: Result<&str, &str>| {
+            let call = ApiCall {
+                verb: Verb::Post,
+                path: "/tokenreviews".into(),
+                body: Bytes::from_static(br#"{"spec":{"token":""}}"#),
+                within: Span::from_secs(1),
+                lane: Lane::Main,
+                seals: false,
+                secret: Some((place.into(), seal)),
+            };
+            let got = unseal_body(call, &vault);
+            let got = got.map(|call| String::from_utf8(call.body.to_vec()).expect("JSON"));
+            assert_eq!(got.as_deref().map_err(String::as_str), want);
+        };
+        check("/spec/token", seal, Ok(r#"{"spec":{"token":"to\"ken"}}"#));
+        check("/spec/other", seal, Err("the body has no /spec/other"));
+        let lost = "the secret behind sealed:9 is not in this process";
+        check("/spec/token", Sealed::numbered(9), Err(lost));
     }
 }

@@ -76,6 +76,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Refusal> {
         method: method.to_owned(),
         target: String::new(),
         authority: host(&headers, version)?,
+        headers: headers.all(),
     };
     place_target(&mut head, target)?;
     let body = body_kind(&headers, version)?;
@@ -94,6 +95,14 @@ impl Headers<'_> {
     fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         let named = self.0.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
         named.map(|header| header.value.trim_ascii())
+    }
+
+    fn all(&self) -> Vec<(String, String)> {
+        let text = |header: &httparse::Header<'_>| {
+            let value = std::str::from_utf8(header.value.trim_ascii()).ok()?;
+            Some((header.name.to_ascii_lowercase(), value.to_owned()))
+        };
+        self.0.iter().filter_map(text).collect()
     }
 
     /// Is `token` in a header that is a list of tokens?

@@ -201,6 +201,13 @@ impl Http2 {
     }
 }
 
+fn headers(all: &http::HeaderMap) -> Vec<(String, String)> {
+    let text = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    all.iter().filter_map(text).collect()
+}
+
 impl Stream {
     fn new(
         request: Request<RecvStream>,
@@ -216,6 +223,7 @@ impl Stream {
             method: parts.method.as_str().to_owned(),
             target: parts.uri.path_and_query().map_or("/", |t| t.as_str()).to_owned(),
             authority: authority.to_owned(),
+            headers: headers(&parts.headers),
         };
         let stream = Stream {
             id,

@@ -64,16 +64,21 @@ fn tls(config: &KubeletConfiguration, cert_dir: &Path, host: &str) -> Result<Tls
     for left_out in &settings.left_out {
         log::warn!("{left_out}; it is left out");
     }
+    let client_ca = match config.authentication.x509.client_ca_file.as_str() {
+        "" => None,
+        path => Some(path.into()),
+    };
     match (config.tls_cert_file.as_str(), config.tls_private_key_file.as_str()) {
         ("", "") => Ok(Tls {
             settings,
             certificate: cert_dir.join("kubelet.crt"),
             key: cert_dir.join("kubelet.key"),
             self_signed: Some(host.to_owned()),
+            client_ca,
         }),
         (certificate, key) if !certificate.is_empty() && !key.is_empty() => {
             let (certificate, key) = (certificate.into(), key.into());
-            Ok(Tls { settings, certificate, key, self_signed: None })
+            Ok(Tls { settings, certificate, key, self_signed: None, client_ca })
         }
         _ => Err("tlsCertFile and tlsPrivateKeyFile need each other".into()),
     }

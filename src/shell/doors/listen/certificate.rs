@@ -26,6 +26,8 @@ pub struct Tls {
     pub key: PathBuf,
     /// The pair is ours to make when it is not there, for this host name.
     pub self_signed: Option<String>,
+    /// `clientCAFile`: whose certificates name a user.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// As upstream's pair: for a year, and from an hour ago for clients whose clock is behind.
@@ -41,7 +43,7 @@ pub struct Certificate {
     tls: Tls,
     server: Option<TlsServer>,
     /// The files that `server` was made of, or that could not be used.
-    seen: [Option<Stamp>; 2],
+    seen: [Option<Stamp>; 3],
     look_at: Mono,
 }
 
@@ -50,7 +52,7 @@ type Stamp = (u64, u64, i64, i64);
 
 impl Certificate {
     pub fn new(tls: Tls) -> Certificate {
-        Certificate { tls, server: None, seen: [None, None], look_at: Mono(0) }
+        Certificate { tls, server: None, seen: [None; 3], look_at: Mono(0) }
     }
 
     /// Reads the pair, after making it if that is wanted.
@@ -71,9 +73,17 @@ impl Certificate {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             make(host, &tls.certificate, &tls.key, now.unwrap_or_default())?;
         }
-        self.seen = [stamp(&tls.certificate), stamp(&tls.key)];
+        self.seen = stamps(tls);
         let (certificate, key) = (read(&tls.certificate)?, read(&tls.key)?);
-        let server = TlsServer::new(&tls.settings, &certificate, &key, None);
+        let client_ca = tls.client_ca.as_deref().map(read).transpose()?;
+        // Which of the three is wrong must not cost the pair its place.
+        if let Some(bundle) = &client_ca
+            && let Err(error) = TlsServer::check_client_ca(&tls.settings, bundle)
+        {
+            let path = tls.client_ca.as_deref().unwrap_or(Path::new(""));
+            return Err(format!("clientCAFile {}: {error}", path.display()));
+        }
+        let server = TlsServer::new(&tls.settings, &certificate, &key, client_ca.as_deref());
         let server = server.map_err(|error| format!("{}: {error}", tls.certificate.display()));
         match server {
             Ok(server) => self.server = Some(server),
@@ -92,8 +102,9 @@ impl Certificate {
     pub fn accept(&mut self, now: Mono) -> Option<TlsSession> {
         if self.look_at <= now {
             self.look_at = now + LOOK;
-            let there = [stamp(&self.tls.certificate), stamp(&self.tls.key)];
-            if there != self.seen && there.iter().all(Option::is_some) {
+            let there = stamps(&self.tls);
+            let whole = there[2].is_some() || self.tls.client_ca.is_none();
+            if there != self.seen && there[..2].iter().all(Option::is_some) && whole {
                 match self.load() {
                     Ok(()) => log::info!("The serving certificate has changed"),
                     Err(why) => log::error!("The last serving certificate stays in use: {why}"),
@@ -102,6 +113,11 @@ impl Certificate {
         }
         self.server.as_ref().map(TlsServer::accept)
     }
+}
+
+/// Of the certificate, its key and the client CA.
+fn stamps(tls: &Tls) -> [Option<Stamp>; 3] {
+    [stamp(&tls.certificate), stamp(&tls.key), tls.client_ca.as_deref().and_then(stamp)]
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -187,6 +203,7 @@ mod tests {
             certificate: dir.join("kubelet.crt"),
             key: dir.join("kubelet.key"),
             self_signed: self_signed.map(str::to_owned),
+            client_ca: None,
         }
     }
 

@@ -11,9 +11,9 @@ use bytes::{Buf, Bytes};
 use mio::net::TcpStream;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use steplet_core::effect::Reply;
-use steplet_core::event::Listener;
+use steplet_core::event::{Listener, User};
 use steplet_core::ids::RequestId;
 use steplet_core::time::{Mono, Span};
 use steplet_wire::http_server::{Event, HttpServer, Length, Protocol, RequestHead};
@@ -203,6 +203,21 @@ impl Connection {
         http.close_when_idle();
         (self.progress, self.served) = (now, false);
         true
+    }
+
+    /// Who the client is by its certificate: looked at for each request, since time goes on.
+    pub fn certificate(&self) -> Option<Result<User, String>> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let client = self.tls.as_ref()?.client(now.as_secs())?;
+        if let Some(why) = client.refused {
+            log::info!("A client certificate does not count: {why}");
+            return Some(Err(why));
+        }
+        let (name, groups) = (client.subject.common_name, client.subject.organizations);
+        if name.is_empty() {
+            return Some(Err("its subject has no common name".into()));
+        }
+        Some(Ok(User { name, groups, ..User::default() }))
     }
 
     pub fn opened(&mut self, id: u64, request: RequestId) {
