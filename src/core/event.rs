@@ -121,6 +121,8 @@ impl RpcError {
     pub const ALREADY_EXISTS: i32 = 6;
     pub const UNIMPLEMENTED: i32 = 12;
     pub const UNAVAILABLE: i32 = 14;
+    /// From the door: a secret of the request is not in the vault any more.
+    pub const DATA_LOSS: i32 = 15;
 }
 
 /// An error of the operating system, cut by what the core can do differently.
@@ -140,6 +142,8 @@ pub enum FaultKind {
     TimedOut,
     /// The input itself is wrong (a hostPath of the wrong type, an answer that is too large).
     Invalid,
+    /// A secret is not in the vault any more: its source has to be read again.
+    SealLost,
     Other,
 }
 

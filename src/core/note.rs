@@ -131,6 +131,10 @@ pub enum VolumeNote {
         uid: PodUid,
         result: Result<(), StepError>,
     },
+    /// Seals of the pod's secrets open nothing any more.
+    SecretsLost {
+        uid: PodUid,
+    },
 }
 
 /// An image as the runtime has it.

@@ -170,9 +170,11 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
             m.event_sender.on_said(cx, said);
         }
         Note::Volume(VolumeNote::Ready { uid, result }) => m.runtime.on_volumes(cx, uid, result),
-        Note::Volume(n @ (VolumeNote::Wanted { .. } | VolumeNote::Unwanted { .. })) => {
-            m.volumes.on_volume(cx, n);
-        }
+        Note::Volume(
+            n @ (VolumeNote::Wanted { .. }
+            | VolumeNote::Unwanted { .. }
+            | VolumeNote::SecretsLost { .. }),
+        ) => m.volumes.on_volume(cx, n),
         Note::NodeKnown => {
             m.lease.on_node_known(cx);
             m.mirror.on_node_known();

@@ -311,10 +311,7 @@ impl Doors {
         match call {
             Call::Rpc(rpc) => match unseal::unseal(rpc, &self.vault) {
                 Ok(rpc) => self.rpc.call(token, rpc, now, &mut self.inbox),
-                Err(message) => {
-                    let error = RpcError { code: RpcError::INVALID_ARGUMENT, message };
-                    self.inbox.done(token, Outcome::Rpc(Err(error)));
-                }
+                Err(error) => self.inbox.done(token, Outcome::Rpc(Err(error))),
             },
             Call::Disk(op) => {
                 if let disk::Next::Helper(job) = self.disk.call(token, op, &mut self.inbox) {
@@ -343,7 +340,7 @@ impl Doors {
             Call::Helper(op) => match Job::of(op, &self.vault) {
                 Ok(job) => self.helpers.submit(Asker::Core(token), job, now),
                 Err(lost) => {
-                    let fault = Fault { kind: FaultKind::Other, message: lost.to_string() };
+                    let fault = Fault { kind: FaultKind::SealLost, message: lost.to_string() };
                     self.inbox.done(token, Outcome::Helper(Err(fault)));
                 }
             },

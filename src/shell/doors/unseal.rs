@@ -6,17 +6,25 @@ use prost::Message;
 use serde_json::Value;
 use steplet_api::cri::CreateContainerRequest;
 use steplet_core::effect::{ApiCall, Place, Rpc};
+use steplet_core::event::RpcError;
 
 /// No text of a container grows beyond this, whatever its secrets are; the kernel takes an eighth of it.
 const TEXT_MAX: usize = 1 << 20;
 
-/// Errors: why the request cannot be made, without a word of the secrets.
-pub fn unseal(mut rpc: Rpc, vault: &Vault) -> Result<Rpc, String> {
+/// Errors: `DATA_LOSS` when a secret is not in the vault, else why the request cannot be made; without a word of the
+/// secrets.
+pub fn unseal(rpc: Rpc, vault: &Vault) -> Result<Rpc, RpcError> {
     if rpc.sealed.is_empty() {
         return Ok(rpc);
     }
     let parts = rpc.sealed.iter().flat_map(|text| &text.parts);
-    let opened = Opened::of(parts, vault).map_err(|lost| lost.to_string())?;
+    let opened = Opened::of(parts, vault)
+        .map_err(|lost| RpcError { code: RpcError::DATA_LOSS, message: lost.to_string() })?;
+    let wrong = |message| RpcError { code: RpcError::INVALID_ARGUMENT, message };
+    put_in(rpc, &opened).map_err(wrong)
+}
+
+fn put_in(mut rpc: Rpc, opened: &Opened) -> Result<Rpc, String> {
     let mut request = CreateContainerRequest::decode(&*rpc.body).map_err(|e| e.to_string())?;
     let config = request.config.get_or_insert_default();
     for sealed in std::mem::take(&mut rpc.sealed) {
@@ -87,15 +95,18 @@ mod tests {
         assert_eq!(unseal(rpc(vec![]), &vault).unwrap().body, request("", b""));
         let bytes = unseal(rpc(vec![text(env(), vec![Content::Decoded(not_text)])]), &vault);
         assert_eq!(bytes.unwrap().body, request("", b"\xff"));
-        let check = |place, parts| {
+        let fails = |place, parts| {
             let error = unseal(rpc(vec![text(place, parts)]), &vault).unwrap_err();
-            assert!(!error.contains("s3cret"), "{error}");
+            assert!(!error.message.contains("s3cret"), "{error:?}");
+            error.code
         };
+        let check = |place, parts| assert_eq!(fails(place, parts), RpcError::INVALID_ARGUMENT);
         check(Place::Command(1), vec![Content::Decoded(not_text)]);
         check(Place::Command(2), parts());
         check(Place::Arg(0), parts());
         check(Place::Env("OTHER".into()), parts());
-        check(env(), vec![Content::Sealed(steplet_core::sealed::Sealed::numbered(9))]);
+        let lost = vec![Content::Sealed(steplet_core::sealed::Sealed::numbered(9))];
+        assert_eq!(fails(env(), lost), RpcError::DATA_LOSS);
         check(env(), vec![Content::Plain(vec![0; TEXT_MAX + 1].into())]);
     }
 

@@ -11,7 +11,9 @@ use super::plan::{Start, Step, Stop};
 use super::requests::{self, field_of};
 use crate::cx::Cx;
 use crate::effect::{Call, DiskOp, HelperOp, KernelOp};
-use crate::event::{DiskReply, Fault, HelperReply, KernelReply, Outcome, PodReady, RpcError};
+use crate::event::{
+    DiskReply, Fault, FaultKind, HelperReply, KernelReply, Outcome, PodReady, RpcError,
+};
 use crate::ids::{ContainerId, PodUid, SandboxId, Token};
 use crate::managers::containers::{CREATE_CONTAINER_CONFIG_ERROR, volumes};
 use crate::managers::cri::{self, answer};
@@ -213,7 +215,11 @@ impl Runtime {
             }
             other => {
                 *dirs = None;
-                ("FailedMount", Some(fault_text(&other)))
+                let fault = fault_text(&other);
+                if let Outcome::Helper(Err(Fault { kind: FaultKind::SealLost, .. })) = other {
+                    cx.say(Note::Volume(VolumeNote::SecretsLost { uid: uid.clone() }));
+                }
+                ("FailedMount", Some(fault))
             }
         };
         let finished = cgroups.is_none() && dirs.is_none();
@@ -435,6 +441,9 @@ impl Runtime {
         let field = field_of(&pod, &start.name);
         match result {
             Err(e) => {
+                if e.code == RpcError::DATA_LOSS {
+                    cx.say(Note::Volume(VolumeNote::SecretsLost { uid: uid.clone() }));
+                }
                 let text = rpc_text(&e);
                 // While the runtime still works on a call that came too late, each try fails alike (containerd#4604).
                 let known =

@@ -3,7 +3,7 @@
 //! Upstream: pkg/kubelet/volumemanager (v1.36), for configMap, secret, downwardAPI and projected; WaitForAttachAndMount.
 //! Owns: which pod wants which objects and tokens, who waits for them, what was last written.
 //! Publishes: `facts.volumes`: the objects and tokens at hand.
-//! Hears: Configured, Progressed, Forgotten, VolumeNote Wanted and Unwanted. Says: VolumeNote::Ready, Said.
+//! Hears: Configured, Progressed, Forgotten, VolumeNote Wanted, Unwanted and SecretsLost. Says: VolumeNote::Ready, Said.
 //! Asks: ConfigMaps, Secrets and tokens of the API server; files of the helper.
 //! Never: writes below the directory of a pod whose clean-up has begun.
 
@@ -14,7 +14,7 @@ pub mod tokens;
 use crate::backoff::BackOff;
 use crate::cx::Cx;
 use crate::effect::{Call, HelperOp, PodSetup, VolumeKind};
-use crate::event::{Fault, HelperReply, Item, Outcome};
+use crate::event::{Fault, FaultKind, HelperReply, Item, Outcome};
 use crate::facts::Facts;
 use crate::ids::PodUid;
 use crate::managers::containers::volumes::{is_used, pod_setup};
@@ -181,7 +181,17 @@ impl Volumes {
                     mounts.waits = None;
                 }
             }
+            VolumeNote::SecretsLost { uid } => self.read_again(cx, uid),
             VolumeNote::Ready { .. } => {}
+        }
+    }
+
+    /// The vault has let go of secrets that nobody used for long.
+    fn read_again(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        if let Some(mounts) = self.pods.get(uid) {
+            self.objects.read_again(cx, &mounts.objects);
+            self.tokens.forget(cx, &mounts.tokens);
+            self.refresh(cx, uid);
         }
     }
 
@@ -274,8 +284,11 @@ impl Volumes {
                 // Something may have changed meanwhile.
                 self.update(cx, uid);
             }
-            Outcome::Helper(Err(Fault { message, .. })) => {
+            Outcome::Helper(Err(Fault { kind, message })) => {
                 mounts.written = None;
+                if kind == FaultKind::SealLost {
+                    self.read_again(cx, uid);
+                }
                 self.fail(cx, uid, message);
             }
             other => {

@@ -72,6 +72,14 @@ impl Key {
         }
     }
 
+    /// What is wrong with a Secret is not told: it quotes what it could not read.
+    fn unreadable(&self, why: String) -> String {
+        match self.kind {
+            Kind::ConfigMap => format!("configmap {:?} cannot be read: {why}", self.name),
+            Kind::Secret => format!("secret {:?} cannot be read", self.name),
+        }
+    }
+
     fn absent(&self) -> String {
         format!("{} \"{}\" not found", self.resource(), self.name)
     }
@@ -282,6 +290,22 @@ impl Objects {
         }
     }
 
+    /// The seals in these open nothing any more.
+    pub(crate) fn read_again(&mut self, cx: &mut Cx<'_>, keys: &BTreeSet<Key>) {
+        for key in keys.iter().filter(|key| key.kind == Kind::Secret) {
+            let Some(wanted) = self.wanted.get_mut(key) else { continue };
+            cx.facts.volumes.objects.known.remove(key);
+            match &mut wanted.how {
+                How::Watch { reflector, since } => {
+                    reflector.stop(cx);
+                    reflector.start(cx, Ask::Object(key.clone()));
+                    *since = cx.now.mono;
+                }
+                How::Get { read, .. } => *read = None,
+            }
+        }
+    }
+
     /// How long a read of these would wait; None: not at all.
     pub(crate) fn awaited(&self, cx: &Cx<'_>, keys: &BTreeSet<Key>) -> Option<Mono> {
         let until = keys.iter().filter_map(|key| match &self.wanted.get(key)?.how {
@@ -328,7 +352,7 @@ impl Objects {
             None => return false,
             Some(Change::Set(object)) => object.known(),
             Some(Change::Gone(_)) => Known::Absent(key.absent()),
-            Some(Change::Unreadable(unread)) => Known::Failed(unread.1),
+            Some(Change::Unreadable(unread)) => Known::Failed(key.unreadable(unread.1)),
         };
         self.learn(cx, key, known)
     }
@@ -350,7 +374,7 @@ impl Objects {
                     Some(Listed { mut items, mut unreadable }) => {
                         match (items.pop(), unreadable.pop()) {
                             (Some(object), _) => object.known(),
-                            (None, Some((_, why))) => Known::Failed(why),
+                            (None, Some((_, why))) => Known::Failed(key.unreadable(why)),
                             (None, None) => Known::Absent(key.absent()),
                         }
                     }
@@ -364,7 +388,7 @@ impl Objects {
                         *read = Some(now);
                         object.known()
                     }
-                    Ok(Err(why)) => Known::Failed(why),
+                    Ok(Err(why)) => Known::Failed(key.unreadable(why)),
                     Err(refusal) if refusal.is_not_found() => Known::Absent(refusal.message),
                     Err(refusal) => Known::Failed(refusal.message),
                 }
@@ -433,4 +457,167 @@ fn ttl(facts: &Facts) -> Span {
     let node = facts.node.node();
     let seconds = node.and_then(|node| node.metadata.annotations.get(TTL_ANNOTATION)?.parse().ok());
     seconds.map_or(TTL_DEFAULT, Span::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cx::Asks;
+    use crate::effect::Effect;
+    use crate::event::ApiReply;
+    use crate::ids::Token;
+    use crate::managers::sample::{machine, settings};
+    use crate::settings::{ApiSettings, Settings};
+    use crate::time::Now;
+    use alloc::string::ToString;
+
+    /// The part with its world; what it asks is told as `GET path`.
+    struct Bench {
+        objects: Objects,
+        facts: Facts,
+        asks: Asks,
+        now: Now,
+    }
+
+    impl Bench {
+        fn new(change_detection: ChangeDetection) -> Bench {
+            let api = Some(ApiSettings { change_detection, ..ApiSettings::default() });
+            let mut facts = Facts::default();
+            facts.boot.set(Settings { api, ..settings() }, machine());
+            let (objects, asks, now) = (Objects::default(), Asks::default(), Now::default());
+            let mut bench = Bench { objects, facts, asks, now };
+            bench.with(|objects, cx| objects.on_booted(cx, Rng::new(1)));
+            bench
+        }
+
+        fn with(&mut self, deed: impl FnOnce(&mut Objects, &mut Cx<'_>)) -> Vec<String> {
+            let mut effects = Vec::new();
+            let mut cx = Cx::new(self.now, &mut self.facts, &mut self.asks, &mut effects);
+            deed(&mut self.objects, &mut cx);
+            self.objects.check(&self.facts);
+            let tell = |effect: Effect| match effect {
+                Effect::Call { call: Call::Api(call), .. } => {
+                    let path = call.path.split('?').next().unwrap_or_default().to_string();
+                    let sealed = if call.seals { " sealed" } else { "" };
+                    format!("{:?} {path}{sealed}", call.verb)
+                }
+                Effect::Cancel(Token(_)) => "Cancel".into(),
+                other => format!("{other:?}"),
+            };
+            effects.into_iter().map(tell).collect()
+        }
+
+        fn want(&mut self, pod: &str, keys: &[Key]) -> Vec<String> {
+            let keys = keys.iter().cloned().collect();
+            self.with(|objects, cx| {
+                objects.set(cx, &pod.into(), &keys);
+                objects.refresh(cx, &keys);
+            })
+        }
+
+        /// The answer to the call that is out for `key`.
+        fn answer(&mut self, key: &Key, status: u16, body: &str) -> Vec<String> {
+            let body = Bytes::copy_from_slice(body.as_bytes());
+            let outcome = Outcome::Api(Ok(ApiReply { status, retry_after: None, body }));
+            self.with(|objects, cx| {
+                objects.on_done(cx, key, outcome);
+            })
+        }
+
+        fn map(&self, name: &str) -> Result<String, String> {
+            let map = self.facts.volumes.objects.config_map("ns", name);
+            map.map(|map| map.data["k"].to_string()).map_err(|missing| missing.into_error().0)
+        }
+    }
+
+    fn map(data: &str, more: &str) -> String {
+        format!(r#"{{"metadata":{{"name":"m"}},"data":{{"k":"{data}"}}{more}}}"#)
+    }
+
+    fn list(items: &str) -> String {
+        format!(r#"{{"kind":"List","metadata":{{"resourceVersion":"5"}},"items":[{items}]}}"#)
+    }
+
+    const PATH: &str = "/api/v1/namespaces/ns/configmaps";
+
+    #[test]
+    fn an_object_is_followed_while_a_pod_wants_it() {
+        let mut bench = Bench::new(ChangeDetection::Watch);
+        let key = Key::config_map("ns", "m");
+        assert_eq!(bench.want("a", &[key.clone()]), [format!("Get {PATH}")]);
+        assert_eq!(bench.want("b", &[key.clone()]), [""; 0]);
+        let late = "failed to sync configmap cache: timed out waiting for the condition";
+        assert_eq!(bench.map("m"), Err(late.into()));
+        assert_eq!(bench.answer(&key, 200, &list(&map("1", ""))), [format!("Watch {PATH}")]);
+        assert_eq!(bench.map("m"), Ok("1".into()));
+        let line = format!(r#"{{"type":"MODIFIED","object":{}}}"#, map("2", ""));
+        let line = Bytes::from(line);
+        bench.with(|objects, cx| assert!(objects.on_line(cx, &key, &line)));
+        bench.with(|objects, cx| assert!(!objects.on_line(cx, &key, &line), "the same again"));
+        assert_eq!(bench.map("m"), Ok("2".into()));
+        let gone = Bytes::from(format!(r#"{{"type":"DELETED","object":{}}}"#, map("2", "")));
+        bench.with(|objects, cx| assert!(objects.on_line(cx, &key, &gone)));
+        assert_eq!(bench.map("m"), Err("configmap \"m\" not found".into()));
+        assert_eq!(bench.want("a", &[]), [""; 0]);
+        assert_eq!(bench.want("b", &[]), ["Cancel"]);
+        assert_eq!(bench.map("m"), Err(late.into()));
+        assert_eq!(bench.objects, Objects { rng: bench.objects.rng.clone(), ..Objects::default() });
+    }
+
+    #[test]
+    fn an_immutable_object_is_not_watched() {
+        let mut bench = Bench::new(ChangeDetection::Watch);
+        let key = Key::config_map("ns", "m");
+        bench.want("a", &[key.clone()]);
+        let answer = bench.answer(&key, 200, &list(&map("1", r#","immutable":true"#)));
+        assert_eq!(answer, [&*format!("Watch {PATH}"), "Cancel"]);
+        assert_eq!((bench.map("m"), bench.objects.deadline()), (Ok("1".into()), None));
+    }
+
+    #[test]
+    fn secrets_are_sealed_and_read_again_when_seals_are_lost() {
+        let mut bench = Bench::new(ChangeDetection::Watch);
+        let key = Key::secret("ns", "s");
+        let path = "/api/v1/namespaces/ns/secrets";
+        assert_eq!(bench.want("a", &[key.clone()]), [format!("Get {path} sealed")]);
+        let secret = r#"{"metadata":{"name":"s"},"data":{"k":7}}"#;
+        assert_eq!(bench.answer(&key, 200, &list(secret)), [format!("Watch {path} sealed")]);
+        assert_eq!(bench.facts.volumes.objects.secret("ns", "s").unwrap().data["k"], 7);
+        let keys = BTreeSet::from([key]);
+        let again = bench.with(|objects, cx| {
+            objects.read_again(cx, &keys);
+            assert!(objects.awaited(cx, &keys).is_some());
+        });
+        assert_eq!(again, ["Cancel", &*format!("Get {path} sealed")]);
+        // What is not sealed is an answer that cannot be read, and is not kept.
+        let open = r#"{"metadata":{"name":"s"},"data":{"k":"czNjcmV0"}}"#;
+        let key = Key::secret("ns", "s");
+        bench.answer(&key, 200, &list(open));
+        let error = bench.facts.volumes.objects.secret("ns", "s").unwrap_err().into_error().0;
+        assert_eq!(error, "secret \"s\" cannot be read");
+    }
+
+    #[test]
+    fn an_object_is_asked_for_again_when_it_is_too_old() {
+        let mut bench = Bench::new(ChangeDetection::Cache);
+        let key = Key::config_map("ns", "m");
+        let get = format!("Get {PATH}/m");
+        assert_eq!(bench.want("a", &[key.clone()]), [&*get]);
+        assert_eq!(bench.want("a", &[key.clone()]), [""; 0], "one at a time");
+        let not_found = r#"{"kind":"Status","message":"configmaps \"m\" not found","code":404}"#;
+        bench.answer(&key, 404, not_found);
+        assert_eq!(bench.map("m"), Err("configmaps \"m\" not found".into()));
+        assert_eq!(bench.want("a", &[key.clone()]), [&*get], "it may be there by now");
+        bench.answer(&key, 200, &map("1", ""));
+        bench.now.mono = Mono(0) + Span::from_secs(59);
+        assert_eq!(bench.want("a", &[key.clone()]), [""; 0]);
+        bench.now.mono = Mono(0) + Span::from_secs(60);
+        assert_eq!(bench.want("a", &[key.clone()]), [&*get]);
+        bench.answer(&key, 503, "");
+        assert_eq!(bench.map("m"), Ok("1".into()), "what was read stays good");
+        let mut bench = Bench::new(ChangeDetection::Get);
+        bench.want("a", &[key.clone()]);
+        bench.answer(&key, 200, &map("1", ""));
+        assert_eq!(bench.want("a", &[key.clone()]), [&*get]);
+    }
 }

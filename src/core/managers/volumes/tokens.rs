@@ -135,6 +135,11 @@ impl Tokens {
         }
     }
 
+    /// Their seals open nothing any more.
+    pub(crate) fn forget(&mut self, cx: &mut Cx<'_>, keys: &BTreeSet<TokenKey>) {
+        cx.facts.volumes.tokens.held.retain(|key, _| !keys.contains(key));
+    }
+
     pub(crate) fn refresh(&mut self, cx: &mut Cx<'_>, keys: &BTreeSet<TokenKey>) {
         for key in keys {
             let Some(wanted) = self.wanted.get(key) else { continue };
@@ -284,4 +289,88 @@ fn read(body: &[u8], key: &TokenKey, now: Now) -> Result<Held, Refusal> {
     let token = Sealed::numbered(status.token);
     // What has just come is good, whatever our clock makes of it.
     Ok(Held { token, issued, expires, at: now.mono, expired: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3600;
+
+    #[test]
+    fn when_a_token_is_replaced() {
+        // Seconds of age by both clocks, of its life, and since when it is from the future; jitter.
+        fn check(
+            mono: u64,
+            wall: i64,
+            life: u64,
+            jitter: u64,
+            early: Option<u64>,
+            want: Option<Why>,
+        ) {
+            let second = |s: i64| Wall(s * 1_000_000_000);
+            let held = Held {
+                token: Sealed::numbered(1),
+                issued: second(0),
+                expires: second(life as i64),
+                at: Mono(0),
+                expired: false,
+            };
+            let now = Now { mono: Mono(0) + Span::from_secs(mono), wall: second(wall) };
+            let got = due(&held, now, Span::from_secs(jitter), early.map(Span::from_secs));
+            assert_eq!(got, want, "{mono} {wall} of {life}, {jitter}, {early:?}");
+        }
+        let due = Some(Why::Due);
+        check(0, 0, HOUR, 0, None, None);
+        check(2879, 2879, HOUR, 0, None, None);
+        check(2880, 2880, HOUR, 0, None, due);
+        check(2871, 2871, HOUR, 9, None, due);
+        check(24 * HOUR - 1, 86_399, 365 * 24 * HOUR, 0, None, None);
+        check(24 * HOUR, 86_400, 365 * 24 * HOUR, 0, None, due);
+        // The clock was set forward, and back: by either clock it is too old at some time.
+        check(10, 2880, HOUR, 0, None, due);
+        check(2880, 100, HOUR, 0, None, due);
+        // Issued in the future.
+        check(10, -60, HOUR, 0, None, None);
+        check(10, -61, HOUR, 0, None, Some(Why::Early));
+        check(10, -61, HOUR, 0, Some(0), Some(Why::Early));
+        check(10, -61, HOUR, 0, Some(120), None);
+        check(120, -61, HOUR, 0, Some(120), Some(Why::Early));
+        check(0, 0, 0, 0, None, due);
+    }
+
+    #[test]
+    fn answers() {
+        let key = TokenKey {
+            namespace: "ns".into(),
+            account: "sa".into(),
+            audience: "".into(),
+            seconds: 3600,
+            pod: "p".into(),
+            uid: "u".into(),
+        };
+        let read = |body: &str| {
+            let held = read(body.as_bytes(), &key, Now::default()).map_err(|e| e.message)?;
+            Ok::<_, String>((held.token.number(), held.issued.0, held.expires.0))
+        };
+        let good = r#"{"spec":{"expirationSeconds":60},
+            "status":{"token":4,"expirationTimestamp":"1970-01-01T00:02:00Z"}}"#;
+        assert_eq!(read(good), Ok((4, 60_000_000_000, 120_000_000_000)));
+        assert_eq!(read("{}"), Err("an answer without a token".into()));
+        let endless = read(r#"{"status":{"token":4}}"#);
+        assert_eq!(endless, Err("a token without an end".into()));
+        let open = read(r#"{"status":{"token":"s3cret"}}"#);
+        assert!(open.is_err());
+        let mut facts = TokensFacts::default();
+        let why = "failed to fetch token: no answer yet";
+        assert_eq!(facts.token(&key), Err(why.into()));
+        facts.failed.insert(key.clone(), "forbidden".into());
+        assert_eq!(facts.token(&key), Err("failed to fetch token: forbidden".into()));
+        let held = TokensFacts::of(key.clone(), Sealed::numbered(1)).held;
+        facts.held = held;
+        assert_eq!(facts.token(&key), Ok(Sealed::numbered(1)));
+        facts.held.get_mut(&key).unwrap().expired = true;
+        let expired = "token \"sa\"/\"ns\" expired and refresh failed: forbidden";
+        assert_eq!(facts.token(&key), Err(expired.into()));
+    }
 }
