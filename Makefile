@@ -13,12 +13,13 @@ TAPES := $(CURDIR)/target/tapes
 
 # RUN=20s make run ends by itself; without it, Ctrl-C does.
 RUN ?=
+ONLY ?=
 # make bench ROWS="memory replay" measures these rows only; make soak HOURS=8.
 ROWS ?=
 HOURS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test unit e2e lint bench soak proto clean setup
+.PHONY: help build run test unit e2e twin lint bench soak proto clean setup
 
 help:
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1 /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-7s%s\n", n, $$0}'
@@ -49,6 +50,10 @@ unit:
 e2e: build ## only the tests on real containerd and a real cluster (CASES="hello logs" picks some)
 	@tests/e2e/deps.sh node guest cluster
 	@tests/e2e/run $(CASES)
+
+twin: build ## what the reference did with 85 pods, beside what we do with them (ONLY="02* 14*" picks some)
+	@tests/e2e/deps.sh node cluster twin
+	@tests/e2e/twin/run $(ONLY)
 
 lint: ## format and clippy, warnings are errors
 	@tests/e2e/deps.sh build

@@ -36,21 +36,27 @@ class Watch(threading.Thread):
         self.start()
 
     def run(self):
-        link = http.client.HTTPSConnection(c.ADDRESS, c.PORT, context=self.cluster.tls)
-        link.request("GET", f"{self.path}?watch=1&timeoutSeconds=7200")
-        for line in link.getresponse():
-            now, event = time.monotonic(), json.loads(line)
-            thing = event["object"]
-            if event["type"] == "ERROR":
-                raise a.Failure(f"watch of {self.path}: {thing}")
-            name = thing["metadata"]["name"]
-            with self.news:
-                if event["type"] == "DELETED":
-                    self.gone[name] = now
-                    self.ready.pop(name, None)
-                elif member.is_ready(thing):
-                    self.ready.setdefault(name, now)
-                self.news.notify_all()
+        """A server that has just started may refuse the first watches: its cache is behind."""
+        while True:
+            link = http.client.HTTPSConnection(c.ADDRESS, c.PORT, context=self.cluster.tls)
+            link.request("GET", f"{self.path}?watch=1&timeoutSeconds=7200")
+            for line in link.getresponse():
+                self.hear(json.loads(line))
+            link.close()
+            time.sleep(0.2)
+
+    def hear(self, event):
+        now, thing = time.monotonic(), event["object"]
+        if event["type"] == "ERROR":
+            return
+        name = thing["metadata"]["name"]
+        with self.news:
+            if event["type"] == "DELETED":
+                self.gone[name] = now
+                self.ready.pop(name, None)
+            elif member.is_ready(thing):
+                self.ready.setdefault(name, now)
+            self.news.notify_all()
 
     def until(self, what, seen, names, seconds):
         """The time at which the last of the names was seen."""

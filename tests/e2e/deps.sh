@@ -4,6 +4,7 @@
 #   build   compiler, Rust toolchain of rust-toolchain.toml with the static target
 #   node    containerd, runc, network plugins, busybox: a node to run pods on
 #   cluster a control plane and the reference kubelet, built with Go into the cache (once, ten minutes)
+#   twin    what comparing with records of the reference needs
 #   guest   the kernel of the cgroup v2 guest (a package that is unpacked into the cache, not installed)
 #
 # Without a part: all. `list` prints the packages. Quick when all is there: it asks dpkg before apt.
@@ -14,6 +15,7 @@ say() { echo "deps: $*"; }
 
 build=(gcc libc6-dev make musl-tools python3 util-linux)
 cluster=(ca-certificates curl dpkg openssl)
+twin=(curl python3-yaml)
 node=(busybox-static containerd containernetworking-plugins iproute2 iptables runc util-linux)
 guest=(busybox-static cpio xz-utils)
 
@@ -100,14 +102,15 @@ kernel() {
         { apt-get update -qq; (cd "$cache/guest" && apt-get download -qq user-mode-linux); }
 }
 
-[[ ${1:-} != list ]] || { printf '%s\n' "${build[@]}" "${node[@]}" "${guest[@]}" "${cluster[@]}" | sort -u; exit; }
+[[ ${1:-} != list ]] || { printf '%s\n' "${build[@]}" "${node[@]}" "${guest[@]}" "${cluster[@]}" "${twin[@]}" | sort -u; exit; }
 (($#)) || set -- build node guest cluster
 for part; do
     case $part in
         build) packages "${build[@]}"; rust ;;
         node) packages "${node[@]}" ;;
         guest) packages "${guest[@]}"; kernel ;;
+        twin) python3 -c 'import yaml' 2>/dev/null || packages "${twin[@]}" ;;
         cluster) packages "${cluster[@]}"; golang; tests/e2e/cluster/build >/dev/null ;;
-        *) say "no part $part: build, node, guest or cluster" >&2; exit 2 ;;
+        *) say "no part $part: build, node, guest, cluster or twin" >&2; exit 2 ;;
     esac
 done
