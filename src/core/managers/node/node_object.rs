@@ -24,7 +24,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steplet_api::cluster::{ContainerImage, NODE_STATUS_KEYS, Node, Taint, merge_patch};
+use steplet_api::cluster::{
+    ContainerImage, NODE_STATUS_KEYS, Node, NodeStatus, Taint, merge_patch,
+};
 use steplet_api::{cri as runtime, json};
 
 const NODES: &str = "/api/v1/nodes";
@@ -54,6 +56,8 @@ pub struct NodeObject {
     tries: u32,
     told_ready: bool,
     told_reboot: bool,
+    /// Events said of the last write, which may be tried again.
+    told: Vec<Box<str>>,
     images: Vec<ContainerImage>,
     images_at: Option<Mono>,
     pulls: u64,
@@ -237,6 +241,7 @@ impl NodeObject {
         let mut node = self.wanted(cx, &api, Node::default());
         node.spec.provider_id = api.provider_id.as_str().into();
         node.spec.taints = taints(&api);
+        self.tell(cx, &NodeStatus::default(), &node.status);
         self.stage = Stage::Registering;
         let body = json::to_vec(&node).into();
         self.ask(cx, Ask::Register, Verb::Post, NODES.into(), body);
@@ -263,6 +268,7 @@ impl NodeObject {
             return self.stand(cx, found);
         }
         let new = self.wanted(cx, &api, found.clone());
+        self.tell(cx, &found.status, &new.status);
         let patch = merge_patch(&json!(shown(&found)), &json!(shown(&new)), NODE_STATUS_KEYS);
         match patch {
             None => self.stand(cx, found),
@@ -374,13 +380,24 @@ impl NodeObject {
         }
         let (before, after) = (json!({ "status": old }), json!({ "status": new }));
         let Some(patch) = merge_patch(&before, &after, NODE_STATUS_KEYS) else { return };
-        let name = cx.facts.settings().node_name.clone();
-        for reason in turned(old, &new) {
-            said(cx, false, reason, format!("Node {name} status is now: {reason}"));
-        }
+        self.tell(cx, old, &new);
         self.stage = Stage::Patching { ready, changed };
         let path = path(cx, "/status");
         self.ask(cx, Ask::Patch, Verb::Patch, path, json::to_vec(&patch).into());
+    }
+
+    /// Events for the conditions that turned, each once however often it has to be written.
+    fn tell(&mut self, cx: &mut Cx<'_>, old: &NodeStatus, new: &NodeStatus) {
+        let turned = turned(old, new);
+        let name = cx.facts.settings().node_name.clone();
+        let told: Vec<Box<str>> = turned.iter().map(|reason| (*reason).into()).collect();
+        if self.told == told {
+            return;
+        }
+        for reason in turned {
+            said(cx, false, reason, format!("Node {name} status is now: {reason}"));
+        }
+        self.told = told;
     }
 
     fn patched(&mut self, cx: &mut Cx<'_>, node: Node) {
@@ -388,6 +405,7 @@ impl NodeObject {
         let Stage::Patching { ready, changed } = self.stage else { return };
         self.stage = Stage::Standing;
         self.problem = None;
+        self.told.clear();
         self.told_ready |= ready;
         // After a change the next report comes at a time of its own, so that not all nodes report at once.
         let report = api.status_report;
