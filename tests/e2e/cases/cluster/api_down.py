@@ -8,8 +8,6 @@ import time
 from agent import container_status, live, never, place, remove, same, until
 from member import deployment, shell
 
-OPEN = "the agent does not speak to an API server yet"
-
 STATIC = "/api/v1/namespaces/default/pods/hello-node1"
 
 

@@ -10,7 +10,7 @@ from agent import same, true, until
 from cluster import ETC, PKI, kubeconfig
 from member import NODE, shell
 
-OPEN = "the agent does not speak to an API server yet"
+OPEN = "certificates are not asked for yet"
 
 STATE = "/var/lib/kubelet/joined"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

@@ -6,7 +6,7 @@ import os
 from agent import same, true
 from member import shell
 
-OPEN = "the agent does not speak to an API server yet"
+OPEN = "there is no exec yet"
 
 
 def case(w):

@@ -7,8 +7,6 @@ import time
 from agent import STATE, true, until
 from member import shell
 
-OPEN = "the agent does not speak to an API server yet"
-
 
 def took(do):
     begin = time.monotonic()

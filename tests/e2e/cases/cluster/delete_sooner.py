@@ -4,7 +4,7 @@ one's."""
 from agent import same, until
 from member import shell
 
-OPEN = "the agent does not speak to an API server yet"
+OPEN = "a shorter grace in a second deletion is not obeyed"
 
 OURS = True
 

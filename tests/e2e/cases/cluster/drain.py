@@ -4,8 +4,6 @@ to the node stay."""
 from agent import MANIFESTS, place, remove, same, true, until
 from member import deployment, shell
 
-OPEN = "the agent does not speak to an API server yet"
-
 
 def case(w):
     w.create(deployment("web", 2))

@@ -9,7 +9,7 @@ from agent import same, true, until
 from cluster import ETC, PROGRAMS
 from member import shell
 
-OPEN = "the agent does not speak to an API server yet"
+OPEN = "there is no exec yet"
 
 
 def case(w):

@@ -7,8 +7,6 @@ import containerd
 from agent import container_status, same, true, until
 from member import deployment
 
-OPEN = "the agent does not speak to an API server yet"
-
 KILLS = 20
 
 

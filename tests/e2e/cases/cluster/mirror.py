@@ -3,8 +3,6 @@ the container alone; without the file both go."""
 
 from agent import container_status, place, ready, remove, same, true, until
 
-OPEN = "the agent does not speak to an API server yet"
-
 PATH = "/api/v1/namespaces/default/pods/hello-node1"
 
 

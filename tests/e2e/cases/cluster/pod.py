@@ -6,8 +6,6 @@ import json
 from agent import container_status, same, true, until
 from member import BUSYBOX, conditions, shell
 
-OPEN = "the agent does not speak to an API server yet"
-
 
 def case(w):
     w.kubectl("apply", "-f", "-", input=json.dumps(shell("one")))

@@ -11,7 +11,7 @@ from agent import same, true, until
 from cluster import ETC, PROGRAMS
 from member import shell
 
-OPEN = "the agent does not speak to an API server yet"
+OPEN = "there is no port-forward yet"
 
 SERVER = """\
 mkdir /www; cd /www; echo hello >small; head -c 5000000 /dev/urandom >large

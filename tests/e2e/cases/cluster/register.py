@@ -7,8 +7,6 @@ import platform
 from agent import same, true, until
 from member import LEASE, NODE, conditions
 
-OPEN = "the agent does not speak to an API server yet"
-
 REASONS = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
     "DiskPressure": ("False", "KubeletHasNoDiskPressure"),

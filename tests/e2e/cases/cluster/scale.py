@@ -3,8 +3,6 @@
 from agent import true
 from member import deployment
 
-OPEN = "the agent does not speak to an API server yet"
-
 
 def case(w):
     w.create(deployment("web", 3))

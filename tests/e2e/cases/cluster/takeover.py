@@ -8,8 +8,6 @@ from agent import MANIFESTS, container_status, never, place, remove, same, until
 from member import deployment, shell
 from cluster import PROGRAMS
 
-OPEN = "the agent does not speak to an API server yet"
-
 # The uid is in the file: without one it is a hash of the reference's own memory layout.
 STATIC = """\
 apiVersion: v1
