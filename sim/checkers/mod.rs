@@ -9,6 +9,7 @@ mod grace;
 mod healthy;
 mod labels;
 mod one_live;
+mod secrets;
 pub mod settled;
 mod status;
 mod tokens;
@@ -61,6 +62,7 @@ impl Judges {
             Box::<calls::Calls>::default(),
             Box::<bounds::Bounds>::default(),
             Box::<status::Status>::default(),
+            Box::<secrets::Secrets>::default(),
         ];
         Judges { judges, out: Vec::new() }
     }

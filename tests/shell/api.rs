@@ -39,7 +39,7 @@ impl Cluster {
     }
 }
 
-fn access(authority: &Authority, port: u16) -> api::ApiServer {
+pub fn access(authority: &Authority, port: u16) -> api::ApiServer {
     api::ApiServer {
         address: Address { host: "127.0.0.1".into(), port },
         prefix: String::new(),
@@ -58,7 +58,7 @@ fn world(access: api::ApiServer) -> World {
     World::with(scratch, Outside { api: Some(access), ..Outside::of(socket) })
 }
 
-fn request(verb: Verb, path: &str) -> ApiCall {
+pub fn request(verb: Verb, path: &str) -> ApiCall {
     let body = match verb {
         Verb::Post | Verb::Put | Verb::Patch => Bytes::from_static(b"{\"a\":1}"),
         Verb::Get | Verb::Watch | Verb::Delete => Bytes::new(),

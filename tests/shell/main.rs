@@ -12,5 +12,6 @@ mod process;
 mod rpc;
 #[path = "../../src/shell/scratch.rs"]
 mod scratch;
+mod secrets;
 mod visitors;
 mod world;

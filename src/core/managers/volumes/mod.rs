@@ -199,10 +199,8 @@ impl Volumes {
     fn gather(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let Some(mounts) = self.pods.get_mut(uid) else { return };
         let Some(since) = mounts.waits else { return };
-        let awaited =
-            [self.objects.awaited(cx, &mounts.objects), self.tokens.awaited(&mounts.tokens)];
         let now = cx.now.mono;
-        if let Some(until) = awaited.into_iter().flatten().max().filter(|until| *until > now) {
+        if let Some(until) = awaited(&self.objects, &self.tokens, mounts, cx) {
             return self.wake_at(cx, uid, until);
         }
         let Some(pod) = pod_of(cx, uid) else { return };
@@ -260,6 +258,9 @@ impl Volumes {
             return;
         }
         let pod = worker.pod().clone();
+        if let Some(until) = awaited(&self.objects, &self.tokens, mounts, cx) {
+            return self.wake_at(cx, uid, until);
+        }
         let setup = match files_of(&pod, cx.facts) {
             Ok(setup) => setup,
             Err(why) => return self.fail(cx, uid, why),
@@ -383,6 +384,12 @@ impl Volumes {
         }
         assert_eq!(self.timers.len(), self.pods.len(), "volumes: a stray timer");
     }
+}
+
+/// Until when something that was asked for is waited for, if anything is.
+fn awaited(objects: &Objects, tokens: &Tokens, mounts: &Mounts, cx: &Cx<'_>) -> Option<Mono> {
+    let until = [objects.awaited(cx, &mounts.objects), tokens.awaited(&mounts.tokens)];
+    until.into_iter().flatten().max().filter(|until| *until > cx.now.mono)
 }
 
 fn pod_of(cx: &Cx<'_>, uid: &PodUid) -> Option<Arc<Pod>> {
