@@ -36,7 +36,7 @@ impl World {
             Effect::Reply { request, reply } => {
                 self.replies.insert(request, reply);
             }
-            Effect::SendLog { .. } | Effect::EndLog { .. } => {}
+            Effect::SendLog { .. } | Effect::EndLog { .. } | Effect::Stream { .. } => {}
             Effect::Exit(status) => self.end_agent(Some(status)),
         }
     }

@@ -386,6 +386,7 @@ impl World {
             loopback: true,
             certificate: None,
             bearer: None,
+            upgrade: false,
         })));
         Some(id)
     }

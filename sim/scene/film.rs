@@ -148,6 +148,10 @@ impl Film {
                 let path = self.requests.get(request).cloned().unwrap_or_default();
                 self.lines.push(Line { at, text: format!("end-log {path}"), ask: true });
             }
+            Effect::Stream { request, .. } => {
+                let path = self.requests.get(request).cloned().unwrap_or_default();
+                self.lines.push(Line { at, text: format!("stream {path}"), ask: true });
+            }
             Effect::Cancel(token) => {
                 self.asking.remove(token);
                 if let Some((_, call)) = self.open.remove(token) {

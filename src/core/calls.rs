@@ -54,6 +54,11 @@ pub(crate) fn operation(path: &str) -> Operation {
         "ContainerStatus" => "container_status",
         "ImageStatus" => "image_status",
         "PullImage" => "pull_image",
+        "Exec" => "exec",
+        "ExecSync" => "exec_sync",
+        "Attach" => "attach",
+        "PortForward" => "port_forward",
+        "ListImages" => "list_images",
         _ => "other",
     };
     Operation::Borrowed(name)

@@ -22,6 +22,9 @@ pub enum Effect {
     SendLog { request: RequestId, log: Box<LogQuery> },
     /// The container of a followed log has stopped: finish at the end of the file.
     EndLog { request: RequestId },
+    /// Connect a request with a streaming server of the runtime: its answer goes to the client, and if that is an
+    /// upgrade all bytes after it both ways, outside the core.
+    Stream { request: RequestId, url: String },
     /// Leave the process with this status; pods go on running.
     Exit(i32),
 }

@@ -119,6 +119,7 @@ impl RpcError {
     pub const DEADLINE_EXCEEDED: i32 = 4;
     pub const NOT_FOUND: i32 = 5;
     pub const ALREADY_EXISTS: i32 = 6;
+    pub const RESOURCE_EXHAUSTED: i32 = 8;
     pub const UNIMPLEMENTED: i32 = 12;
     pub const UNAVAILABLE: i32 = 14;
     /// From the door: a secret of the request is not in the vault any more.
@@ -238,6 +239,8 @@ pub struct Request {
     pub certificate: Option<Result<User, String>>,
     /// Its bearer token.
     pub bearer: Option<Sealed>,
+    /// It wants another protocol on its connection: a stream of bytes both ways.
+    pub upgrade: bool,
 }
 
 /// Somebody who asks, as Kubernetes knows users.

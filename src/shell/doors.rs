@@ -27,7 +27,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use steplet_core::effect::{Call, Effect, KernelOp};
-use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, Request, RpcError, SetAside};
+use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, Request, SetAside};
 use steplet_core::ids::{RequestId, Token};
 use steplet_core::time::{Mono, Span};
 
@@ -41,10 +41,12 @@ pub(crate) enum Door {
     Helper,
     Listen,
     Api,
+    /// The runtime's end of a stream; the index is that of the client's connection.
+    Stream,
 }
 
-const DOORS: [Door; 6] =
-    [Door::Signal, Door::Rpc, Door::Disk, Door::Helper, Door::Listen, Door::Api];
+const DOORS: [Door; 7] =
+    [Door::Signal, Door::Rpc, Door::Disk, Door::Helper, Door::Listen, Door::Api, Door::Stream];
 const DOOR_BITS: u32 = 3;
 
 impl Door {
@@ -229,6 +231,7 @@ impl Doors {
             Door::Disk => self.disk.ready(&mut self.inbox),
             Door::Helper => self.helpers.ready(index, now),
             Door::Listen => self.listen.ready(index, event, now, &mut self.inbox),
+            Door::Stream => self.listen.stream_ready(index, event),
             Door::Api => self.api.ready(index, event, now, &mut self.inbox, &mut self.vault),
         }
     }
@@ -288,6 +291,7 @@ impl Doors {
             Effect::Reply { request, reply } => self.listen.reply(request, reply),
             Effect::SendLog { request, log } => self.listen.send_log(request, &log),
             Effect::EndLog { request } => self.listen.end_log(request),
+            Effect::Stream { request, url } => self.listen.stream(request, &url),
             Effect::Exit(_) => unreachable!("the loop ends itself"),
         }
     }

@@ -319,6 +319,7 @@ fn effect_name(effect: &Effect) -> Cow<'static, str> {
         Effect::Reply { .. } => "Reply".into(),
         Effect::SendLog { .. } => "SendLog".into(),
         Effect::EndLog { .. } => "EndLog".into(),
+        Effect::Stream { .. } => "Stream".into(),
         Effect::Exit(_) => "Exit".into(),
     }
 }

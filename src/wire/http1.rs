@@ -18,8 +18,11 @@ use crate::outbox::{Outbox, release_if_idle};
 use body::{BodyReader, Part};
 use head::Refusal;
 
+mod answer;
 mod body;
 pub(crate) mod head;
+
+pub use answer::{AnswerHead, NoAnswer};
 
 /// Most bytes in a request's head, Go's `MaxHeaderBytes` as kubelet leaves it.
 const HEAD_MAX: usize = 1024 * 1024;

@@ -9,7 +9,7 @@ mod duplex;
 pub mod grpc_client;
 mod grpc_frame;
 pub mod grpc_status;
-mod http1;
+pub mod http1;
 pub mod http2;
 pub mod http_server;
 mod outbox;

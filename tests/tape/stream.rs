@@ -130,6 +130,7 @@ pub fn request(id: u64, path: &str) -> Event {
         loopback: true,
         certificate: None,
         bearer: None,
+        upgrade: false,
     }))
 }
 

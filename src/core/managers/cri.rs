@@ -39,6 +39,7 @@ runtime! {
     CREATE_CONTAINER = "CreateContainer", START_CONTAINER = "StartContainer",
     STOP_CONTAINER = "StopContainer", REMOVE_CONTAINER = "RemoveContainer",
     LIST_CONTAINERS = "ListContainers", CONTAINER_STATUS = "ContainerStatus",
+    EXEC = "Exec", ATTACH = "Attach", PORT_FORWARD = "PortForward", EXEC_SYNC = "ExecSync",
 }
 images! { IMAGE_STATUS = "ImageStatus", PULL_IMAGE = "PullImage", LIST_IMAGES = "ListImages" }
 

@@ -9,6 +9,7 @@ mod certificate;
 mod connection;
 mod date;
 mod target;
+mod tunnel;
 
 pub use address::Listeners;
 pub use certificate::Tls;
@@ -31,6 +32,7 @@ use steplet_core::event::{Event, Listener};
 use steplet_core::ids::RequestId;
 use steplet_core::time::{Mono, Span};
 use steplet_wire::http_server::RequestHead;
+use tunnel::Tunnel;
 
 /// How long connections are served in one turn, and how long new ones are taken.
 const SERVE_PER_TURN: Duration = Duration::from_millis(2);
@@ -43,6 +45,7 @@ const TELL_AGAIN: Span = Span::from_secs(600);
 /// Requests that one listener has under way, logs among them.
 const REQUESTS_MAX: usize = 256;
 const LOGS_MAX: usize = 64;
+const STREAMS_MAX: usize = 64;
 /// Bytes of answers that the clients of one listener have not taken yet. Beyond, nothing new is asked of the core,
 /// and what it has answered already is dropped.
 const HELD_MAX: usize = 8 << 20;
@@ -292,6 +295,9 @@ impl Listen {
                 if let Some(connection) = self.connections.get_mut(&index) {
                     connection.opened(id, request);
                     event.certificate = connection.certificate();
+                    if event.upgrade {
+                        connection.keep_head(head);
+                    }
                 }
                 inbox.request(event, head.bearer());
             }
@@ -369,6 +375,41 @@ impl Listen {
                 }
             }
             Err((status, why)) => self.refuse(index, id, status, format!("{why}\n")),
+        }
+    }
+
+    /// The runtime's end of a stream has something, or room.
+    pub fn stream_ready(&mut self, index: usize, event: &mio::event::Event) {
+        if let Some(connection) = self.connections.get_mut(&index) {
+            connection.stream_ready(event);
+            self.enqueue(index);
+        }
+    }
+
+    /// Connects a request with the runtime's streaming server.
+    pub fn stream(&mut self, request: RequestId, url: &str) {
+        let streams = self.connections.values().filter(|c| c.is_stream()).count();
+        let Some((index, id)) = self.settle(request) else { return };
+        if streams >= STREAMS_MAX {
+            let why = format!("Too Many Requests: {STREAMS_MAX} streams are open\n");
+            return self.refuse(index, id, 429, why);
+        }
+        let Some(connection) = self.connections.get_mut(&index) else { return };
+        let now = crate::shell::clock::mono();
+        let Some(head) = connection.take_head() else {
+            return self.refuse(index, id, 400, "Upgrade request required\n".into());
+        };
+        let dialed = Tunnel::dial(url, &head, now).and_then(|mut tunnel| {
+            let token = Door::Stream.token(index);
+            tunnel.register(&self.registry, token).map_err(|error| reason(&error))?;
+            Ok(tunnel)
+        });
+        match dialed {
+            Ok(tunnel) => {
+                connection.start_stream(id, tunnel);
+                self.enqueue(index);
+            }
+            Err(why) => self.refuse(index, id, 500, format!("{why}\n")),
         }
     }
 

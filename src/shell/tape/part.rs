@@ -308,6 +308,7 @@ mod tests {
             loopback: true,
             certificate: None,
             bearer: None,
+            upgrade: false,
         }))
     }
 

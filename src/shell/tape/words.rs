@@ -85,6 +85,7 @@ pub fn effect_kind(effect: &Effect) -> String {
         Effect::Reply { .. } => "Reply".into(),
         Effect::SendLog { .. } => "SendLog".into(),
         Effect::EndLog { .. } => "EndLog".into(),
+        Effect::Stream { .. } => "Stream".into(),
         Effect::Exit(_) => "Exit".into(),
     }
 }
@@ -230,6 +231,7 @@ pub fn effect_words(effect: &Effect) -> String {
         }
         Effect::SendLog { request, log } => format!("send {} to request {}", log.path, request.0),
         Effect::EndLog { request } => format!("end the log of request {}", request.0),
+        Effect::Stream { request, .. } => format!("stream for request {}", request.0),
         Effect::Exit(status) => format!("exit {status}"),
     }
 }

@@ -82,6 +82,7 @@ mod tests {
                 loopback: true,
                 certificate: None,
                 bearer: None,
+                upgrade: false,
                 method: "GET".into(),
                 path: path.into(),
                 query: query.map(|(k, v)| (k.into(), v.into())).collect(),

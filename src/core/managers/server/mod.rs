@@ -10,6 +10,7 @@ mod healthz;
 mod logs;
 mod metrics_page;
 mod pods;
+mod streams;
 
 use auth::{Auth, Entry};
 
@@ -18,6 +19,7 @@ use crate::effect::{Call, Effect, KernelOp, Reply};
 use crate::event::{KernelReply, Listener, Outcome, Request};
 use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid, RequestId};
+use crate::managers::cri;
 use crate::managers::pods::view::ContainerState;
 use crate::note::PodNote;
 use crate::sealed::Sealed;
@@ -29,6 +31,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use steplet_api::cri::ExecSyncResponse;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Server {
@@ -53,20 +56,19 @@ pub enum Ask {
         request: RequestId,
         subresource: String,
     },
+    /// Where the runtime serves a stream; the path of the call that asked.
+    Stream {
+        request: RequestId,
+        path: String,
+    },
+    /// The output of a command.
+    Run {
+        request: RequestId,
+    },
 }
 
 /// Paths that upstream serves and this program does not yet: refused by name.
-const NOT_YET: [&str; 9] = [
-    "/exec/",
-    "/attach/",
-    "/run/",
-    "/portForward/",
-    "/stats/",
-    "/checkpoint/",
-    "/logs/",
-    "/debug/",
-    "/metrics/",
-];
+const NOT_YET: [&str; 5] = ["/stats/", "/checkpoint/", "/logs/", "/debug/", "/metrics/"];
 
 impl Server {
     pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request) {
@@ -133,6 +135,7 @@ impl Server {
                 Some(only_get(request, || json(pods::running_pods(cx.facts))))
             }
             _ if path.starts_with("/containerLogs/") => self.container_logs(cx, request),
+            _ if is_stream(path) || path.starts_with("/run/") => stream(cx, request),
             _ => Some(not_found(path)),
         }
     }
@@ -157,6 +160,8 @@ impl Server {
     pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, then: Ask, outcome: Outcome) {
         let auth = cx.facts.settings().auth.clone();
         let request = match (then, auth) {
+            (Ask::Stream { request, path }, _) => return on_stream(cx, request, &path, outcome),
+            (Ask::Run { request }, _) => return on_run(cx, request, outcome),
             (Ask::Figures { request }, _) => request,
             (Ask::Token { request, token }, Some(auth)) => {
                 let entry = self.auth.on_token(cx, &auth, (request, token), outcome);
@@ -205,6 +210,66 @@ impl Server {
             assert!(known, "server: {request:?} follows a log of {uid}, which is gone");
         }
     }
+}
+
+fn is_stream(path: &str) -> bool {
+    ["/exec/", "/attach/", "/portForward/"].iter().any(|head| path.starts_with(head))
+}
+
+/// The runtime is asked first: None, unless that cannot be done.
+fn stream(cx: &mut Cx<'_>, request: &Request) -> Option<Reply> {
+    let streams = is_stream(&request.path);
+    let method = request.method.as_str();
+    if !(method == "POST" || method == "GET" && streams) {
+        return Some(text(405, "405: Method Not Allowed"));
+    }
+    if streams && !request.upgrade {
+        return Some(text(500, "Upgrade request required\n"));
+    }
+    match streams::wanted(cx.facts, request) {
+        Err((status, why)) => Some(text(status, why)),
+        Ok(call) => {
+            let request = request.id;
+            let ask = match &call {
+                Call::Rpc(rpc) if streams => {
+                    Ask::Stream { request, path: rpc.path.clone().into_owned() }
+                }
+                _ => Ask::Run { request },
+            };
+            cx.call(ask, call);
+            None
+        }
+    }
+}
+
+fn on_stream(cx: &mut Cx<'_>, request: RequestId, path: &str, outcome: Outcome) {
+    match outcome {
+        Outcome::Rpc(Ok(body)) => {
+            cx.emit(Effect::Stream { request, url: streams::url(path, &body) });
+        }
+        other => refuse_stream(cx, request, other),
+    }
+}
+
+fn on_run(cx: &mut Cx<'_>, request: RequestId, outcome: Outcome) {
+    let content_type = Cow::Borrowed("text/plain; charset=utf-8");
+    let (status, body) = match cri::answer::<ExecSyncResponse>(outcome.clone()) {
+        Ok(output) if output.exit_code == 0 => (200, [output.stdout, output.stderr].concat()),
+        Ok(output) => {
+            let why = format!("command terminated with exit code {}\n", output.exit_code);
+            (500, [output.stdout, output.stderr, why.into_bytes()].concat())
+        }
+        Err(_) => return refuse_stream(cx, request, outcome),
+    };
+    cx.reply(request, Reply { status, content_type, body: body.into() });
+}
+
+fn refuse_stream(cx: &mut Cx<'_>, request: RequestId, outcome: Outcome) {
+    let (status, why) = match outcome {
+        Outcome::Rpc(Err(error)) => streams::refusal(&error),
+        _ => (500, "the runtime's answer cannot be read\n".into()),
+    };
+    cx.reply(request, text(status, why));
 }
 
 /// Who may not enter 10250, and what is said to them. Upstream: InstallAuthFilter in server.go, which guards every
@@ -301,6 +366,7 @@ mod tests {
                 loopback,
                 certificate: None,
                 bearer: None,
+                upgrade: false,
             };
             let got = turned_away(Visitors::of(mode), &request);
             assert_eq!(got.map(|(status, _)| status), want, "{mode} {loopback}");

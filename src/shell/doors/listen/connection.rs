@@ -6,6 +6,7 @@
 //! Closing writes out what is left. Lingering has said that nothing more comes and throws away what the client
 //! still sends: a socket that is closed with unread bytes in it takes back its last answer (RFC 9112, 9.6).
 
+use super::tunnel::{Tunnel, Word};
 use crate::shell::doors::splice::{Flow, Pump};
 use bytes::{Buf, Bytes};
 use mio::net::TcpStream;
@@ -59,6 +60,8 @@ pub struct Connection {
     stuck: bool,
     /// The answer whose turn it is.
     next_answer: u64,
+    /// Of a request for a stream: what the runtime is to be told.
+    head: Option<Box<RequestHead>>,
     /// It waits in the listener's queue.
     pub queued: bool,
 }
@@ -82,6 +85,7 @@ enum Phase {
 enum Answer {
     Whole(Bytes),
     Log { pump: Box<Pump>, begun: bool },
+    Stream(Box<Tunnel>),
 }
 
 /// What the listener has to know.
@@ -115,6 +119,7 @@ impl Connection {
             half_closed: false,
             stuck: false,
             next_answer: 0,
+            head: None,
             queued: false,
         }
     }
@@ -162,7 +167,7 @@ impl Connection {
     pub fn load(&self) -> (usize, usize) {
         let held = self.answers.values().map(|answer| match answer {
             Answer::Whole(body) => body.len(),
-            Answer::Log { .. } => 0,
+            Answer::Log { .. } | Answer::Stream(_) => 0,
         });
         (self.open.len().max(self.answers.len()), held.sum())
     }
@@ -177,6 +182,13 @@ impl Connection {
             Phase::Lingering { until } => until,
             Phase::Closing => self.progress + HEAD_TIME,
             Phase::Over => self.progress,
+            Phase::Serving if self.is_stream() => {
+                let limits = self.answers.values().filter_map(|answer| match answer {
+                    Answer::Stream(tunnel) => Some(tunnel.limit()),
+                    Answer::Log { .. } | Answer::Whole(_) => None,
+                });
+                limits.min().unwrap_or(self.progress)
+            }
             Phase::Serving if !self.is_idle() => self.progress + ANSWER_TIME,
             Phase::Serving if self.served => self.progress + IDLE_TIME,
             Phase::Serving => self.progress + HEAD_TIME,
@@ -187,7 +199,7 @@ impl Connection {
     pub fn deadline(&self) -> Mono {
         let looks = self.answers.values().filter_map(|answer| match answer {
             Answer::Log { pump, .. } => pump.look_at(),
-            Answer::Whole(_) => None,
+            Answer::Whole(_) | Answer::Stream(_) => None,
         });
         looks.fold(self.limit(), Mono::min)
     }
@@ -246,6 +258,38 @@ impl Connection {
             pump.end();
         }
         self.answers.insert(id, Answer::Log { pump: Box::new(pump), begun: false });
+    }
+
+    /// Of a request that wants a stream.
+    pub fn keep_head(&mut self, head: &RequestHead) {
+        self.head = Some(Box::new(head.clone()));
+    }
+
+    pub fn take_head(&mut self) -> Option<Box<RequestHead>> {
+        self.head.take()
+    }
+
+    pub fn start_stream(&mut self, id: u64, tunnel: Tunnel) {
+        self.answers.insert(id, Answer::Stream(Box::new(tunnel)));
+    }
+
+    pub fn is_stream(&self) -> bool {
+        self.answers.values().any(|answer| matches!(answer, Answer::Stream(_)))
+    }
+
+    pub fn stream_ready(&mut self, event: &mio::event::Event) {
+        for answer in self.answers.values_mut() {
+            if let Answer::Stream(tunnel) = answer {
+                tunnel.ready(event);
+            }
+        }
+    }
+
+    fn tunnel(&mut self, id: u64) -> Option<&mut Tunnel> {
+        match self.answers.get_mut(&id) {
+            Some(Answer::Stream(tunnel)) => Some(tunnel),
+            _ => None,
+        }
     }
 
     pub fn end_log(&mut self, id: u64) {
@@ -310,7 +354,14 @@ impl Connection {
 
     fn wants_input(&self) -> bool {
         match self.phase {
-            Phase::Serving => self.http.as_ref().is_none_or(HttpServer::wants_input),
+            Phase::Serving => {
+                let takes = |answer: &Answer| match answer {
+                    Answer::Stream(tunnel) => tunnel.wants_input(),
+                    Answer::Log { .. } | Answer::Whole(_) => true,
+                };
+                self.answers.values().all(takes)
+                    && self.http.as_ref().is_none_or(HttpServer::wants_input)
+            }
             Phase::Lingering { .. } => true,
             Phase::Closing | Phase::Over => false,
         }
@@ -360,9 +411,9 @@ impl Connection {
     }
 
     fn poll(&mut self, now: Mono, said: &mut Vec<Said>) {
-        let Some(http) = &mut self.http else { return };
+        let Some(events) = self.http.as_mut().map(HttpServer::poll) else { return };
         let mut closed = false;
-        for event in http.poll() {
+        for event in events {
             match event {
                 Event::Request { id, head } => {
                     self.served = true;
@@ -382,7 +433,18 @@ impl Connection {
                 }
                 Event::Refused { status } => log::debug!("Refused a request with {status}"),
                 Event::Closed => closed = true,
-                Event::Writable { .. } | Event::Body { .. } | Event::BodyEnd { .. } => {}
+                Event::Body { id, data } => {
+                    self.progress = now;
+                    if let Some(tunnel) = self.tunnel(id) {
+                        tunnel.feed(&data);
+                    }
+                }
+                Event::BodyEnd { id } => {
+                    if let Some(tunnel) = self.tunnel(id) {
+                        tunnel.client_ended();
+                    }
+                }
+                Event::Writable { .. } => {}
             }
         }
         if closed && self.phase == Phase::Serving {
@@ -513,6 +575,7 @@ impl Answer {
                     (false, _) => Sent::Some,
                 };
             }
+            Answer::Stream(tunnel) => return stream(tunnel, http, id, date),
             Answer::Log { pump, begun } => (pump, begun),
         };
         let flow = pump.go_on(now);
@@ -543,6 +606,33 @@ impl Answer {
                 http.reply(id, 400, &headers, format!("{why}\n").into());
                 Sent::All
             }
+        }
+    }
+}
+
+/// One slice of a stream: to the client what the runtime has, to the runtime what the client has sent.
+fn stream(tunnel: &mut Tunnel, http: &mut HttpServer, id: u64, date: &str) -> Sent {
+    match tunnel.go_on() {
+        Word::Upgrade(headers) => {
+            let headers: Vec<(&str, &str)> =
+                headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            http.respond(id, 101, &headers, Length::Tunnel);
+            Sent::Some
+        }
+        Word::Refusal(status, text) => {
+            let headers = [("content-type", "text/plain; charset=utf-8"), ("date", date)];
+            http.reply(id, status, &headers, text.into());
+            Sent::All
+        }
+        Word::Bytes => {
+            let taken = http.write_body(id, tunnel.input());
+            tunnel.consume(taken);
+            if taken == 0 { Sent::Stuck } else { Sent::Some }
+        }
+        Word::Wait => Sent::Nothing,
+        Word::Over => {
+            http.finish(id);
+            Sent::All
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::connection::Origin;
 use steplet_core::event::Request;
 use steplet_core::ids::RequestId;
-use steplet_wire::http_server::RequestHead;
+use steplet_wire::http_server::{RequestHead, Version};
 use steplet_wire::percent;
 
 /// Longest target, and most pairs in its query: what no client of a kubelet comes near.
@@ -38,7 +38,16 @@ pub fn request(id: RequestId, origin: Origin, head: &RequestHead) -> Result<Requ
         loopback: origin.loopback,
         certificate: None,
         bearer: None,
+        upgrade: wants_upgrade(head),
     })
+}
+
+/// HTTP/2 has no upgrades: whoever wants one there is told so by the core.
+fn wants_upgrade(head: &RequestHead) -> bool {
+    let mut tokens = head.values("connection").flat_map(|value| value.split(','));
+    head.version == Version::Http11
+        && tokens.any(|token| token.trim().eq_ignore_ascii_case("upgrade"))
+        && head.values("upgrade").next().is_some()
 }
 
 /// `%41` is A; in a query `+` is a blank. None when it is no UTF-8 or the escapes are malformed.
