@@ -175,7 +175,8 @@ pub struct Doors {
     vault: Vault,
     signal: signal::Signals,
     rpc: rpc::Rpc,
-    api: api::Api,
+    /// None when the node stands alone.
+    api: Option<api::Api>,
     disk: disk::Disk,
     kernel: kernel::Kernel,
     helpers: helper::Helpers,
@@ -186,12 +187,16 @@ pub struct Doors {
 
 impl Doors {
     pub fn new(registry: &Registry, outside: Outside, vault: Vault) -> io::Result<Doors> {
+        let api = match outside.api {
+            Some(server) => Some(api::Api::new(registry.try_clone()?, server)),
+            None => None,
+        };
         Ok(Doors {
+            api,
             inbox: Inbox::default(),
             vault,
             signal: signal::Signals::new(registry)?,
             rpc: rpc::Rpc::new(registry.try_clone()?, &outside.runtime, &outside.images),
-            api: api::Api::new(registry.try_clone()?, outside.api),
             disk: disk::Disk::new(registry.try_clone()?, outside.set_aside),
             kernel: kernel::Kernel::new(),
             helpers: helper::Helpers::new(registry.try_clone()?, outside.program),
@@ -232,7 +237,11 @@ impl Doors {
             Door::Helper => self.helpers.ready(index, now),
             Door::Listen => self.listen.ready(index, event, now, &mut self.inbox),
             Door::Stream => self.listen.stream_ready(index, event),
-            Door::Api => self.api.ready(index, event, now, &mut self.inbox, &mut self.vault),
+            Door::Api => {
+                if let Some(api) = &mut self.api {
+                    api.ready(index, event, now, &mut self.inbox, &mut self.vault);
+                }
+            }
         }
     }
 
@@ -240,7 +249,7 @@ impl Doors {
     pub fn deadline(&self) -> Option<Mono> {
         let doors = [
             self.rpc.deadline(),
-            self.api.deadline(),
+            self.api.as_ref().and_then(api::Api::deadline),
             self.helpers.deadline(),
             self.listen.deadline(),
         ];
@@ -249,7 +258,10 @@ impl Doors {
 
     /// Whether something can be done at once, without waiting for a descriptor.
     pub fn busy(&self) -> bool {
-        let doors = self.rpc.busy() || self.api.busy() || self.disk.busy() || self.listen.busy();
+        let doors = self.rpc.busy()
+            || self.api.as_ref().is_some_and(api::Api::busy)
+            || self.disk.busy()
+            || self.listen.busy();
         doors || !self.inbox.events.is_empty()
     }
 
@@ -257,7 +269,9 @@ impl Doors {
     /// to read.
     pub fn tend(&mut self, now: Mono) {
         self.rpc.expire(now, &mut self.inbox);
-        self.api.expire(now, &mut self.inbox);
+        if let Some(api) = &mut self.api {
+            api.expire(now, &mut self.inbox);
+        }
         self.helpers.expire(now);
         self.listen.tend(now, &mut self.inbox);
         super::log::flush();
@@ -274,9 +288,11 @@ impl Doors {
     pub fn flush(&mut self, now: Mono) {
         self.rpc.flush(now, &mut self.inbox);
         self.hand_on_answers(now);
-        self.api.flush(now, &mut self.inbox, &mut self.vault);
-        while let Some(job) = self.api.take_job() {
-            self.helpers.submit(Asker::Api, job, now);
+        if let Some(api) = &mut self.api {
+            api.flush(now, &mut self.inbox, &mut self.vault);
+            while let Some(job) = api.take_job() {
+                self.helpers.submit(Asker::Api, job, now);
+            }
         }
     }
 
@@ -337,10 +353,17 @@ impl Doors {
                     self.cgroups_slow_until = now + CGROUPS_AWAY;
                 }
             }
-            Call::Api(request) => match unseal::unseal_body(request, &self.vault) {
-                Ok(request) => self.api.call(token, request, now, &mut self.inbox),
-                Err(message) => self.inbox.done(token, Outcome::Api(Err(message))),
-            },
+            Call::Api(request) => {
+                let request = unseal::unseal_body(request, &self.vault);
+                match (request, &mut self.api) {
+                    (Ok(request), Some(api)) => api.call(token, request, now, &mut self.inbox),
+                    (Ok(_), None) => {
+                        let why = "no API server is configured".to_owned();
+                        self.inbox.done(token, Outcome::Api(Err(why)));
+                    }
+                    (Err(why), _) => self.inbox.done(token, Outcome::Api(Err(why))),
+                }
+            }
             Call::Helper(op) => match Job::of(op, &self.vault) {
                 Ok(job) => self.helpers.submit(Asker::Core(token), job, now),
                 Err(lost) => {
@@ -356,7 +379,9 @@ impl Doors {
             None => {}
             Some(false) => {
                 self.rpc.cancel(token);
-                self.api.cancel(token);
+                if let Some(api) = &mut self.api {
+                    api.cancel(token);
+                }
                 self.disk.cancel(token);
                 self.helpers.cancel(token);
             }
@@ -377,7 +402,11 @@ impl Doors {
                 Asker::Scan(token, file) => {
                     self.disk.loaded_away(token, file, outcome, &mut self.inbox);
                 }
-                Asker::Api => self.api.helped(outcome, now, &mut self.inbox),
+                Asker::Api => {
+                    if let Some(api) = &mut self.api {
+                        api.helped(outcome, now, &mut self.inbox);
+                    }
+                }
                 Asker::Shell => {
                     if let Outcome::Helper(Err(fault)) = outcome {
                         log::warn!("{}", fault.message);

@@ -15,18 +15,18 @@ use steplet_core::ids::Token;
 use steplet_core::time::Span;
 
 /// A server, the access to it, and what a test changes about either.
-struct Cluster {
-    authority: Authority,
-    access: api::ApiServer,
-    server: ApiServer,
+pub struct Cluster {
+    pub authority: Authority,
+    pub access: api::ApiServer,
+    pub server: ApiServer,
 }
 
-fn inline(text: &str) -> Pem {
+pub fn inline(text: &str) -> Pem {
     Pem::Inline(Secret::from(text.to_owned()))
 }
 
 impl Cluster {
-    fn new(handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Cluster {
+    pub fn new(handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Cluster {
         let authority = Authority::new();
         let pair = authority.issue("127.0.0.1", 9);
         let server = ApiServer::start(&authority, &pair, &["h2"], handler);
@@ -34,7 +34,7 @@ impl Cluster {
         Cluster { authority, access, server }
     }
 
-    fn world(&self) -> World {
+    pub fn world(&self) -> World {
         world(self.access.clone())
     }
 }
@@ -52,7 +52,7 @@ pub fn access(authority: &Authority, port: u16) -> api::ApiServer {
     }
 }
 
-fn world(access: api::ApiServer) -> World {
+pub fn world(access: api::ApiServer) -> World {
     let scratch = Scratch::new("api");
     let socket = scratch.path().join("none.sock");
     World::with(scratch, Outside { api: Some(access), ..Outside::of(socket) })
@@ -67,23 +67,23 @@ pub fn request(verb: Verb, path: &str) -> ApiCall {
     ApiCall { verb, path: path.into(), body, within, lane, seals: false, secret: None }
 }
 
-fn call(world: &mut World, verb: Verb, path: &str) -> Token {
+pub fn call(world: &mut World, verb: Verb, path: &str) -> Token {
     world.call(Call::Api(request(verb, path)))
 }
 
-fn get(world: &mut World, path: &str) -> Result<ApiReply, String> {
+pub fn get(world: &mut World, path: &str) -> Result<ApiReply, String> {
     let token = call(world, Verb::Get, path);
     reply(world, token)
 }
 
-fn reply(world: &mut World, token: Token) -> Result<ApiReply, String> {
+pub fn reply(world: &mut World, token: Token) -> Result<ApiReply, String> {
     match world.outcome(token) {
         Outcome::Api(result) => result,
         other => panic!("{other:?}"),
     }
 }
 
-fn good(body: &'static str) -> Result<ApiReply, String> {
+pub fn good(body: &'static str) -> Result<ApiReply, String> {
     Ok(ApiReply { status: 200, retry_after: None, body: Bytes::from_static(body.as_bytes()) })
 }
 

@@ -1,6 +1,7 @@
 //! The shell on a real `mio::Poll`, against fakes on real sockets and files, and the whole program as a process.
 
 mod api;
+mod api_ways;
 mod crash;
 mod disk;
 mod helper;
