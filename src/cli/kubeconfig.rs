@@ -204,8 +204,8 @@ fn login(reader: &mut Reader<'_>, user: &str, cluster: &str) -> Option<Login> {
         }
     }
     let at = |key: &str| format!("{user}.{key}");
-    let [token, file, name, password] =
-        ["token", "tokenFile", "username", "password"].map(|key| reader.text(&at(key)));
+    let [token, password] = ["token", "password"].map(|key| reader.secret(&at(key)));
+    let [file, name] = ["tokenFile", "username"].map(|key| reader.text(&at(key)));
     let basic = !name.is_empty() || !password.is_empty();
     let exec = reader.has(&at("exec"));
     let bearer = !token.is_empty() || !file.is_empty();

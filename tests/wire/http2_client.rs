@@ -77,8 +77,12 @@ async fn answer(
             let busy = build.status(429).header("retry-after", "7");
             return respond.send_response(busy.body(()).expect("valid"), true).map(drop);
         }
-        "/reset" => return Ok(respond.send_reset(Reason::INTERNAL_ERROR)),
-        "/refused" => return Ok(respond.send_reset(Reason::REFUSED_STREAM)),
+        "/reset" | "/refused" => {
+            let refused = head.uri.path() == "/refused";
+            let why = if refused { Reason::REFUSED_STREAM } else { Reason::INTERNAL_ERROR };
+            respond.send_reset(why);
+            return Ok(());
+        }
         "/hang" => return std::future::pending().await,
         _ => {}
     }
@@ -103,7 +107,10 @@ async fn answer(
         stream.send_data(body.split_to(room.min(body.len())), false)?;
     }
     match head.uri.path() {
-        "/late" => Ok(stream.send_reset(Reason::INTERNAL_ERROR)),
+        "/late" => {
+            stream.send_reset(Reason::INTERNAL_ERROR);
+            Ok(())
+        }
         _ => stream.send_data(Bytes::new(), true),
     }
 }

@@ -67,7 +67,10 @@ pub(super) fn parse(url: &str) -> Result<Proxy, String> {
         }
         _ => return Err(format!("must begin with http:// or https://, not \"{scheme}://\"")),
     };
-    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if path.contains('@') {
+        return Err("has a / in its user or password; write it as %2F".into());
+    }
     let (user, authority) = match authority.rsplit_once('@') {
         Some((user, authority)) => (Some(user), authority),
         None => (None, authority),
@@ -199,6 +202,7 @@ mod tests {
         check("socks5://me:s3cret@proxy", Err("socks5 proxies are not spoken to"));
         check("ftp://me:s3cret@proxy", Err("not \"ftp://\""));
         check("proxy:3128", Err("must begin with"));
+        check("http://me:1s3cret/s3cret@proxy", Err("write it as %2F"));
     }
 
     #[test]

@@ -96,6 +96,18 @@ impl<'a> Reader<'a> {
         String::new()
     }
 
+    /// As `text`, of what no message may quote.
+    pub(super) fn secret(&mut self, path: &str) -> String {
+        match self.value(path) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(secret)) => secret.clone(),
+            Some(_) => {
+                self.wrong(path, "must be a string; put it in quotes".into());
+                String::new()
+            }
+        }
+    }
+
     pub(super) fn switch(&mut self, path: &str) -> bool {
         match self.value(path) {
             None | Some(Value::Null) => false,

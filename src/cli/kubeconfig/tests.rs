@@ -153,6 +153,7 @@ fn what_is_wrong_is_told_with_its_place() {
     of(SERVER, "client-certificate: /c", "users[0].user: has a client-certificate without");
     of(SERVER, "client-key: /k", "has a client-key without a client-certificate");
     of(SERVER, "token: t\nusername: me", "has more than one of token, username and exec");
+    of(SERVER, "token: 123", "users[0].user.token: must be a string; put it in quotes");
     of(SERVER, "as: root", "users[0].user.as: is not done: a node acts as itself");
     of(SERVER, "auth-provider: {name: gcp}", "its providers are plugins now, see exec");
     check(
