@@ -9,6 +9,7 @@ mod helper_trouble;
 mod listen;
 #[path = "../../src/shell/doors/may_mount.rs"]
 mod may_mount;
+mod member;
 mod process;
 mod rpc;
 #[path = "../../src/shell/scratch.rs"]

@@ -21,7 +21,7 @@ const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n\
     volumes: [{name: host, hostPath: {path: /tmp, type: Directory}}]\n";
 
 /// A runtime whose lists are empty and that cannot start anything.
-fn empty_runtime(path: &str, _body: &[u8]) -> Answer {
+pub fn empty_runtime(path: &str, _body: &[u8]) -> Answer {
     let message = |bytes: Vec<u8>| Answer::Message(Bytes::from(bytes));
     let condition = |kind: &str| cri::RuntimeCondition {
         r#type: kind.into(),
