@@ -180,9 +180,7 @@ class Cluster:
             kubeconfig(f"{ETC}/{name}.conf", by_certificate(name))
         self.tls = ssl.create_default_context(cafile=f"{PKI}/ca.crt")
         self.tls.load_cert_chain(f"{PKI}/admin.crt", f"{PKI}/admin.key")
-        self.start_api_server()
-        self.run("kube-controller-manager", *controller_flags())
-        self.run("kube-scheduler", *component_flags("scheduler"))
+        self.up()
         for name, (role, group) in ROLES.items():
             self.bind(name, role, group)
         until(
@@ -202,9 +200,18 @@ class Cluster:
             stderr=log,
         )
 
-    def start_api_server(self):
+    def up(self):
+        """Starts all but etcd."""
         self.run("kube-apiserver", *api_server_flags())
         until("the API server is ready", self._is_ready, 60, every=0.05)
+        self.run("kube-controller-manager", *controller_flags())
+        self.run("kube-scheduler", *component_flags("scheduler"))
+
+    def down(self):
+        """As if the power of the other machine were cut; what etcd has is kept."""
+        for program in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+            if program in self.processes:
+                self.end(program)
 
     def _is_ready(self):
         for name, process in self.processes.items():

@@ -4,13 +4,15 @@ One control plane and one node agent serve all of them, one case after the other
 namespace of its own. A case leaves an agent that runs, and a node that takes pods.
 """
 
+import contextlib
 import os
+import signal
 import time
 import traceback
 
 import agent
 import containerd
-from agent import Failure, until
+from agent import Failure, same, until
 from cluster import ETC, PKI, Cluster
 
 BUSYBOX = "docker.io/library/busybox:1"
@@ -114,6 +116,21 @@ class Member:
             self.agent.start()
         self.node_ready(seconds=seconds)
         return time.monotonic() - begin
+
+    @contextlib.contextmanager
+    def instead(self, other):
+        """Has another agent on the node while the block runs; the former one comes back after it."""
+        former = self.agent
+        same("exit code after SIGTERM", former.end(signal.SIGTERM), 0)
+        self.agent = other
+        try:
+            self.join()
+            yield other
+        finally:
+            if other.process.poll() is None:
+                other.end(signal.SIGTERM)
+            self.agent = former
+        self.join()
 
     # ---- what the API has -----------------------------------------------------------------------
 
@@ -260,7 +277,8 @@ def rescue(member):
     """After a failed case: what it left shall not fail the next one."""
     try:
         if "kube-apiserver" not in member.cluster.processes:
-            member.cluster.start_api_server()
+            member.cluster.down()
+            member.cluster.up()
         for file in os.listdir(agent.MANIFESTS):
             os.unlink(os.path.join(agent.MANIFESTS, file))
         options = {"gracePeriodSeconds": 0}

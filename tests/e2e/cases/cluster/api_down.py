@@ -16,7 +16,7 @@ def case(w):
     w.create(shell("dies"))
     web, dies = w.have("web", 3), w.running("dies")
     before = w.ids(web)
-    w.cluster.end("kube-apiserver")
+    w.cluster.down()
     down = time.monotonic()
 
     [container] = w.containers(dies)
@@ -33,7 +33,7 @@ def case(w):
     time.sleep(max(0, 60 - (time.monotonic() - down)))
     same("the pods are the same", w.ids(web), before)
 
-    w.cluster.start_api_server()
+    w.cluster.up()
     w.node_ready()
     until("the restart is told", lambda: container_status(w.pod("dies"))["restartCount"] == 1, 60)
     until("the static pod is not", lambda: not w.cluster.get(STATIC), 60)

@@ -71,7 +71,9 @@ def case(w):
         variables = dict(line.split("=", 1) for line in file.read().split("\0") if line)
 
     def sh(script):
-        return subprocess.run([*there, script], env=variables, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [*there, script], env=variables, capture_output=True, text=True
+        ).stdout
 
     same("configMap", sh("cat /config/one /config/two"), "12")
     same("its mode", sh("stat -Lc %a /config/one"), "440\n")
