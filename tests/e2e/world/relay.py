@@ -9,11 +9,11 @@ from cluster import ADDRESS, PORT
 
 
 class Relay:
-    """Listens on a port of the node and passes bytes to the API server and back."""
+    """Listens on a free port of the node, passes bytes to the API server and back."""
 
-    def __init__(self, port=7443):
-        self.server, self.links = f"https://{ADDRESS}:{port}", []
-        self.listener = socket.create_server((ADDRESS, port))
+    def __init__(self):
+        self.links, self.listener = [], socket.create_server((ADDRESS, 0))
+        self.server = f"https://{ADDRESS}:{self.listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -64,6 +64,7 @@ class Relay:
         self.links.clear()
 
     def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)  # or the thread that accepts would keep it
         self.listener.close()
         for link in self.links:
             link["silent"] = False

@@ -6,8 +6,6 @@ import os
 from agent import same, true
 from member import shell
 
-OPEN = "there is no exec yet"
-
 
 def case(w):
     w.create(shell("box"))

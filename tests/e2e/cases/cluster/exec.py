@@ -9,8 +9,6 @@ from agent import same, true, until
 from cluster import ETC, PROGRAMS
 from member import shell
 
-OPEN = "there is no exec yet"
-
 
 def case(w):
     w.create(shell("box"))

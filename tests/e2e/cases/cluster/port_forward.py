@@ -11,8 +11,6 @@ from agent import same, true, until
 from cluster import ETC, PROGRAMS
 from member import shell
 
-OPEN = "there is no port-forward yet"
-
 SERVER = """\
 mkdir /www; cd /www; echo hello >small; head -c 5000000 /dev/urandom >large
 exec httpd -f -p 8080 -h /www
