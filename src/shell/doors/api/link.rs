@@ -30,6 +30,8 @@ pub struct Link {
     pub read: u64,
     /// A request was answered: the server is well.
     pub answered: bool,
+    /// A request that it carried has failed.
+    pub lost: bool,
 }
 
 /// What a connection has to tell.
@@ -67,6 +69,7 @@ impl Link {
             open_by,
             read: 0,
             answered: false,
+            lost: false,
         })
     }
 
@@ -112,6 +115,7 @@ impl Link {
         }
         loop {
             let events = self.http.poll();
+            self.lost |= events.iter().any(|e| matches!(e, Event::Failed { untouched: false, .. }));
             let over = &self.over;
             said.extend(events.into_iter().map(|event| told(event, over)));
             if self.over.is_some() {

@@ -320,7 +320,9 @@ impl Links {
             Phase::Up(up) if *up == number => {
                 self.phase = Phase::Down;
                 self.down = format!("the connection to {} has ended: {why}", self.name());
-                log::warn!("{}", self.down);
+                // A server that is leaving closes what is idle.
+                let level = if link.lost { log::Level::Warn } else { log::Level::Info };
+                log::log!(level, "{}", self.down);
                 self.retry_at = now;
                 if !link.answered {
                     self.wait(now);
