@@ -3,6 +3,7 @@
 use crate::calls::CallFacts;
 use crate::event::Machine;
 use crate::limits::{PLEG_UNHEALTHY_AFTER, SYNC_REST_MIN};
+use crate::managers::containers::services::ServicesFacts;
 use crate::managers::images::pull::PullFacts;
 use crate::managers::node::events::EventsFacts;
 use crate::managers::node::node_object::NodeFacts;
@@ -32,6 +33,7 @@ pub struct Facts {
     pub runtime_status: RuntimeStatusFacts,
     pub events: EventsFacts,
     pub node: NodeFacts,
+    pub services: ServicesFacts,
     pub volumes: VolumesFacts,
     pub calls: CallFacts,
 }

@@ -5,6 +5,7 @@ use crate::cx::Cx;
 use crate::event::{Boot, Event, Item, Outcome, Signal};
 use crate::facts::Facts;
 use crate::managers::Managers;
+use crate::managers::containers::services;
 use crate::managers::images::pull;
 use crate::managers::node::{event_sender, lease, node_object, runtime_status};
 use crate::managers::pods::{housekeeping, mirror, pleg, runtime, sources, status_sync};
@@ -30,6 +31,7 @@ pub enum Then {
     Mirror(mirror::Ask),
     Event(event_sender::Ask),
     Volumes(volumes::Ask),
+    Services(services::Ask),
 }
 
 macro_rules! then_from {
@@ -47,7 +49,7 @@ then_from! {
     Server(server::Ask), Node(node_object::Ask), Lease(lease::Ask),
     StatusSync(status_sync::Ask), Mirror(mirror::Ask),
     Event(event_sender::Ask),
-    Volumes(volumes::Ask),
+    Volumes(volumes::Ask), Services(services::Ask),
 }
 
 /// Takes an event to its manager.
@@ -84,6 +86,7 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.status_sync.on_booted(Rng::new(boot.seed).child(5));
     m.mirror.on_booted(Rng::new(boot.seed).child(6));
     m.event_sender.on_booted(Rng::new(boot.seed).child(7));
+    m.services.on_booted(cx, Rng::new(boot.seed).child(9));
     m.lease.on_booted(Rng::new(boot.seed).child(2));
     m.node_object.on_booted(cx, Rng::new(boot.seed).child(3));
 }
@@ -100,6 +103,7 @@ fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
     m.status_sync.on_tick(cx);
     m.mirror.on_tick(cx);
     m.event_sender.on_tick(cx);
+    m.services.on_tick(cx);
     m.volumes.on_tick(cx);
 }
 
@@ -117,6 +121,7 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::StatusSync(ask) => m.status_sync.on_done(cx, ask, outcome),
         Then::Mirror(ask) => m.mirror.on_done(cx, ask, outcome),
         Then::Event(ask) => m.event_sender.on_done(cx, ask, outcome),
+        Then::Services(ask) => m.services.on_done(cx, ask, outcome),
         Then::Volumes(ask) => m.volumes.on_done(cx, ask, outcome),
     }
 }
@@ -125,6 +130,7 @@ fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
     match then {
         Then::Sources(ask) => m.sources.on_item(cx, ask, item),
         Then::Node(ask) => m.node_object.on_item(cx, *ask, item),
+        Then::Services(_) => m.services.on_item(cx, item),
         Then::Volumes(ask) => m.volumes.on_item(cx, ask, &item),
         // Their calls have no streams.
         Then::Runtime(_)
@@ -194,13 +200,13 @@ fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
     match note {
         PodNote::Forgotten { uid } => m.pull.on_forgotten(uid),
         PodNote::RuntimeBack => m.runtime_status.on_runtime_back(cx),
+        PodNote::RuntimeNamed => m.node_object.on_runtime_named(cx),
         PodNote::Configured { .. }
         | PodNote::Unconfigured { .. }
         | PodNote::ObjectChanged { .. }
         | PodNote::MirrorsChanged
         | PodNote::SourcesReady
         | PodNote::Inspected { .. }
-        | PodNote::RuntimeNamed
         | PodNote::Swept { .. }
         | PodNote::Progressed { .. } => {}
     }
@@ -219,6 +225,7 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
         m.status_sync.deadline(),
         m.mirror.deadline(),
         m.event_sender.deadline(),
+        m.services.deadline(),
         m.volumes.deadline(),
     ]
     .into_iter()

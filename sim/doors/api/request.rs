@@ -156,14 +156,17 @@ fn fields(text: &str, resource: &Resource) -> Result<Vec<(Field, String)>, Refus
             .split_once('=')
             .ok_or_else(|| Refusal::bad(format!("invalid selector: '{term}'")))?;
         let field = match label {
+            // All that have an address; whoever asks leaves out those without, too.
+            "spec.clusterIP!" if resource.kind == "Service" => return Ok(None),
             "metadata.name" => Field::Name,
             "metadata.namespace" if resource.namespaced => Field::Namespace,
             "spec.nodeName" if resource.kind == "Pod" => Field::NodeName,
             _ => return Err(Refusal::bad(format!("field label not supported: {label}"))),
         };
-        Ok((field, value.trim_start_matches('=').to_owned()))
+        Ok(Some((field, value.trim_start_matches('=').to_owned())))
     };
-    text.split(',').filter(|term| !term.is_empty()).map(field).collect()
+    let terms = text.split(',').filter(|term| !term.is_empty());
+    terms.filter_map(|term| field(term).transpose()).collect()
 }
 
 /// Undoes percent-encoding.

@@ -5,6 +5,7 @@ mod event;
 mod lease;
 mod node;
 mod patch;
+mod service;
 mod token;
 mod watch;
 
@@ -17,7 +18,8 @@ pub use node::{
     NodeStatus, NodeSwapStatus, NodeSystemInfo, Taint, condition, taint_effect,
 };
 pub use patch::{MergeKeys, NODE_STATUS_KEYS, POD_STATUS_KEYS, merge_patch};
+pub use service::{Service, ServicePort, ServiceSpec};
 pub use token::{BoundObjectReference, TokenRequest, TokenRequestSpec, TokenRequestStatus};
 pub use watch::{ApiStatus, List, OnlyMeta, WatchKind, WatchLine, kind_of_line};
 
-crate::meta::named!(Node, Lease, Event, ConfigMap, Secret, crate::pod::Pod);
+crate::meta::named!(Node, Service, Lease, Event, ConfigMap, Secret, crate::pod::Pod);

@@ -24,6 +24,7 @@ pub struct Managers {
     pub(crate) mirror: pods::mirror::Mirror,
     pub(crate) pleg: pods::pleg::Pleg,
     pub(crate) housekeeping: pods::housekeeping::Housekeeping,
+    pub(crate) services: containers::services::Services,
     pub(crate) pull: images::pull::Pull,
     pub(crate) volumes: volumes::Volumes,
     pub(crate) runtime_status: node::runtime_status::RuntimeStatus,

@@ -14,6 +14,7 @@ use crate::managers::containers::image::ImageUser;
 use crate::managers::containers::resources::container_resources;
 use crate::managers::containers::sandbox::{pod_labels, strings};
 use crate::managers::containers::security::container_security;
+use crate::managers::containers::services::ServicesFacts;
 use crate::managers::containers::volumes::{pod_uid, volume_mounts};
 use crate::managers::cri as names;
 use crate::managers::volumes::VolumesFacts;
@@ -50,6 +51,7 @@ pub struct ContainerInput<'a> {
     pub recursive_read_only: bool,
     /// The objects of the API that are at hand.
     pub volumes: &'a VolumesFacts,
+    pub services: &'a ServicesFacts,
     pub settings: &'a Settings,
     pub machine: &'a Machine,
 }
@@ -157,8 +159,9 @@ pub fn termination_log(input: &ContainerInput<'_>) -> Option<String> {
 }
 
 fn env(input: &ContainerInput<'_>) -> Result<Env, ConfigError> {
-    let ContainerInput { pod, container, pod_ips, volumes, settings, machine, .. } = *input;
-    environment(pod, container, pod_ips, &Given { volumes, settings, machine })
+    let ContainerInput { pod, container, pod_ips, volumes, settings, machine, services, .. } =
+        *input;
+    environment(pod, container, pod_ips, &Given { volumes, settings, machine, services })
 }
 
 /// Path and content of the pod's hosts file, unless the container mounts its own.
@@ -255,6 +258,7 @@ mod tests {
             node_hosts: "127.0.0.1 localhost\n",
             recursive_read_only: false,
             volumes: &VolumesFacts::default(),
+            services: &ServicesFacts::default(),
             settings: &settings,
             machine: &machine,
         });

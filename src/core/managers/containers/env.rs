@@ -29,7 +29,7 @@ pub fn environment(
     pod_ips: &[&str],
     given: &Given<'_>,
 ) -> Result<Env, ConfigError> {
-    let mut env = Env::new();
+    let mut env = given.services.variables(pod)?;
     for source in &container.env_from {
         add_all(&mut env, pod, source, given)?;
     }
@@ -275,6 +275,7 @@ fn allocatable(name: &str, settings: &Settings, machine: &Machine) -> Option<Qua
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::managers::containers::services::ServicesFacts;
     use crate::managers::sample::pod;
     use crate::managers::sample::{machine, settings};
     use crate::managers::volumes::VolumesFacts;
@@ -295,7 +296,12 @@ mod tests {
         meta.annotations.insert("line".into(), "x\ny\\".into());
         let ips = ["10.1.0.5", "fd00::5"];
         let (settings, machine) = (&settings(), &machine());
-        environment(&pod, &pod.spec.containers[0], &ips, &Given { volumes, settings, machine })
+        environment(
+            &pod,
+            &pod.spec.containers[0],
+            &ips,
+            &Given { volumes, settings, machine, services: &ServicesFacts::default() },
+        )
     }
 
     fn text(value: &Text) -> String {

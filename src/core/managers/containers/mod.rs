@@ -14,6 +14,7 @@ pub mod image;
 pub mod resources;
 pub mod sandbox;
 pub mod security;
+pub mod services;
 pub mod volumes;
 
 use alloc::string::String;

@@ -289,6 +289,7 @@ fn propagation(mount: &VolumeMount) -> Result<MountPropagation, ConfigError> {
 mod tests {
     use super::*;
     use crate::effect::{Content, VolumeFile};
+    use crate::managers::containers::services::ServicesFacts;
     use crate::managers::sample::pod;
     use crate::managers::sample::{machine, settings};
     use crate::managers::volumes::VolumesFacts;
@@ -297,7 +298,10 @@ mod tests {
     fn setup_of(pod: &Pod) -> Result<PodSetup, ConfigError> {
         let volumes = VolumesFacts::default();
         let (settings, machine) = (&settings(), &machine());
-        pod_setup(pod, &Given { volumes: &volumes, settings, machine })
+        pod_setup(
+            pod,
+            &Given { volumes: &volumes, settings, machine, services: &ServicesFacts::default() },
+        )
     }
 
     fn with_volume(volume: &str, more: &str) -> Pod {

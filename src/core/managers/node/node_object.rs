@@ -38,6 +38,8 @@ const FAST: Span = Span::from_millis(100);
 const FAST_FOR: Span = Span::from_secs(120);
 /// The runtime's images are listed again after so long, or after a pull.
 const IMAGES_EVERY: Span = Span::from_secs(300);
+/// How long the first status waits for them.
+const IMAGES_FOR: Span = Span::from_secs(2);
 const NAMES_MOST: usize = 5;
 const TRIES: u32 = 5;
 const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -60,6 +62,8 @@ pub struct NodeObject {
     told: Vec<Box<str>>,
     images: Vec<ContainerImage>,
     images_at: Option<Mono>,
+    /// They were listed, or cannot be.
+    images_known: bool,
     pulls: u64,
     signals: Option<Signals>,
     problem: Option<String>,
@@ -120,6 +124,13 @@ impl NodeObject {
         self.look_at_machine(cx);
     }
 
+    /// The runtime has said what it is.
+    pub(crate) fn on_runtime_named(&mut self, cx: &mut Cx<'_>) {
+        if cx.facts.settings().api.is_some() {
+            self.list_images(cx);
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Option<Mono> {
         let own = match self.stage {
             Stage::Off | Stage::Registering | Stage::Patching { .. } => None,
@@ -166,6 +177,11 @@ impl NodeObject {
                 if let Ok(list) = cri::answer::<runtime::ListImagesResponse>(outcome) {
                     let api = cx.facts.settings().api.as_ref();
                     self.images = images(list, api.map_or(0, |api| api.max_images));
+                }
+                self.images_known = true;
+                // The first status that says Ready names them.
+                if self.stage == Stage::Standing && !self.told_ready {
+                    self.report(cx);
                 }
             }
             Ask::Follow => {
@@ -222,6 +238,10 @@ impl NodeObject {
     fn look_at_machine(&mut self, cx: &mut Cx<'_>) {
         let root_dir = cx.facts.settings().root_dir.clone();
         cx.call(Ask::Signals, Call::Kernel(KernelOp::ReadSignals { root_dir }));
+        self.list_images(cx);
+    }
+
+    fn list_images(&mut self, cx: &mut Cx<'_>) {
         let pulls = cx.facts.pulls.pulled();
         let stale = self.images_at.is_none_or(|at| cx.now.mono.since(at) >= IMAGES_EVERY);
         let answers = !cx.facts.runtime_status.name().is_empty();
@@ -374,8 +394,9 @@ impl NodeObject {
         let due = self.report_at <= cx.now.mono;
         // On the fast path it is worth a request when the node becomes ready, not each time.
         let ready = new.conditions.iter().any(|c| &*c.type_ == "Ready" && &*c.status == "True");
-        if !(changed || due) || (fast && !ready && !due) {
-            self.told_ready |= ready;
+        let patient = ready && !self.images_known && cx.now.mono.since(self.booted) < IMAGES_FOR;
+        if !(changed || due) || (fast && !ready && !due) || patient {
+            self.told_ready |= ready && !patient;
             return;
         }
         let (before, after) = (json!({ "status": old }), json!({ "status": new }));

@@ -249,7 +249,9 @@ pub fn turned(old: &NodeStatus, new: &NodeStatus) -> Vec<&'static str> {
     let mut events = Vec::new();
     for (type_, (yes, no)) in reasons {
         let (before, after) = (status(old, type_), status(new, type_));
-        if before != after && !after.is_empty() {
+        // That a node is not ready when it is first seen is no news.
+        let first = type_ == condition::READY && before.is_empty() && &*after != "True";
+        if before != after && !after.is_empty() && !first {
             events.push(if &*after == "True" { yes } else { no });
         }
     }
@@ -309,7 +311,7 @@ mod tests {
             ["MemoryPressure=False", "DiskPressure=True", "PIDPressure=False", "Ready=False"]
         );
         let events = turned(&NodeStatus::default(), &status);
-        assert!(events.contains(&"NodeNotReady") && events.contains(&"NodeHasDiskPressure"));
+        assert!(!events.contains(&"NodeNotReady") && events.contains(&"NodeHasDiskPressure"));
         let later = NodeStatus { conditions: Vec::new(), ..status.clone() };
         assert!(same_but_for_heartbeats(&status, &status.clone()));
         assert!(!same_but_for_heartbeats(&status, &later));

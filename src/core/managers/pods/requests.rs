@@ -51,7 +51,8 @@ pub(super) fn cgroups(facts: &Facts, pod: &Pod) -> Vec<Cgroup> {
 
 pub(super) fn pod_setup(facts: &Facts, pod: &Pod) -> Result<PodSetup, String> {
     let (settings, machine) = (facts.settings(), facts.machine());
-    let given = Given { volumes: &facts.volumes, settings, machine };
+    let services = &facts.services;
+    let given = Given { volumes: &facts.volumes, settings, machine, services };
     volumes::pod_setup(pod, &given).map_err(|e| e.0)
 }
 
@@ -121,6 +122,7 @@ fn with_input<T>(
         node_hosts: setup.and_then(|s| s.node_hosts.as_deref()).unwrap_or_default(),
         recursive_read_only: facts.runtime_status.recursive_read_only(),
         volumes: &facts.volumes,
+        services: &facts.services,
         settings: facts.settings(),
         machine: facts.machine(),
     };

@@ -399,7 +399,8 @@ fn pod_of(cx: &Cx<'_>, uid: &PodUid) -> Option<Arc<Pod>> {
 /// The setup of a pod, with nothing in it but the volumes whose files are made here.
 fn files_of(pod: &Pod, facts: &Facts) -> Result<PodSetup, String> {
     let (settings, machine) = (facts.settings(), facts.machine());
-    let given = Given { volumes: &facts.volumes, settings, machine };
+    let services = &facts.services;
+    let given = Given { volumes: &facts.volumes, settings, machine, services };
     let mut setup = pod_setup(pod, &given).map_err(|e| e.0)?;
     setup.volumes.retain(|volume| matches!(volume.kind, VolumeKind::Files { .. }));
     setup.containers.clear();

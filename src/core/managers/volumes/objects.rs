@@ -2,6 +2,8 @@
 //!
 //! Upstream: pkg/kubelet/util/manager (watch_based_manager.go, cache_based_manager.go), v1.36.
 //! A part of the manager of volumes, which hands it the answers to its calls.
+//! Owns: the objects, and who wants them. Publishes: by `volumes`. Hears: -. Says: -. Asks: lists, watches and GETs of
+//! single objects. Never: follows what no pod names.
 
 use super::Ask;
 use crate::cx::Cx;

@@ -12,6 +12,7 @@ use crate::effect::{Content, VolumeFile};
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;
 use crate::managers::containers::env::{metadata_field, resource_value};
+use crate::managers::containers::services::ServicesFacts;
 use crate::managers::containers::volumes::{all_containers, is_used};
 use crate::sealed::Sealed;
 use crate::settings::Settings;
@@ -47,6 +48,7 @@ pub struct Given<'a> {
     pub volumes: &'a VolumesFacts,
     pub settings: &'a Settings,
     pub machine: &'a Machine,
+    pub services: &'a ServicesFacts,
 }
 
 /// What a pod needs of the API server before it can run.
@@ -393,7 +395,11 @@ mod tests {
                 "resources":{{"limits":{{"memory":"64Mi"}}}}}}]}}"#
         ));
         let (settings, machine) = (&sample::settings(), &sample::machine());
-        let files = files(&pod, &pod.spec.volumes[0], &Given { volumes, settings, machine });
+        let files = files(
+            &pod,
+            &pod.spec.volumes[0],
+            &Given { volumes, settings, machine, services: &ServicesFacts::default() },
+        );
         let show = |file: VolumeFile| {
             let content = match file.content {
                 Content::Plain(bytes) => format!("{bytes:?}"),

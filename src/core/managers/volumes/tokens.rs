@@ -2,6 +2,8 @@
 //!
 //! Upstream: pkg/kubelet/token/token_manager.go (v1.36): at 80 % of its life or after a day, less up to 10 s.
 //! A part of the manager of volumes, which hands it the answers to its calls.
+//! Owns: the tokens, as seals. Publishes: by `volumes`. Hears: -. Says: -. Asks: TokenRequests.
+//! Never: gives up a token that still counts because a new one cannot be had.
 
 use super::Ask;
 use crate::backoff::BackOff;
