@@ -88,7 +88,7 @@ pub struct Rpc {
     pub within: Option<Span>,
     /// A list whose answer may be `Same` as the last one that this peer gave to this path.
     pub same_as_last: bool,
-    /// Of CreateContainer: what the door puts into `body` on its way out, since it holds secrets.
+    /// Of CreateContainer and PullImage: what the door puts into `body` on its way out, since it holds secrets.
     pub sealed: Vec<SealedText>,
 }
 
@@ -99,7 +99,7 @@ pub struct SealedText {
     pub parts: Vec<Content>,
 }
 
-/// Where in a CreateContainerRequest; the place is there, and empty.
+/// Where in a CreateContainerRequest, the place being there and empty; or in a PullImageRequest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// The variable of this name in `config.envs`.
@@ -108,6 +108,9 @@ pub enum Place {
     Command(u32),
     /// This entry of `config.args`.
     Arg(u32),
+    /// `auth`: the login that the image's registry wants. The parts are docker configurations, as pull secrets hold
+    /// them; the first that has one counts, and none is fine.
+    Login,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

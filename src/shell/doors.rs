@@ -5,6 +5,7 @@ pub mod api;
 mod disk;
 mod helper;
 mod kernel;
+mod keyring;
 pub mod listen;
 #[cfg(test)]
 mod may_mount;

@@ -1,6 +1,6 @@
 //! The runtime's calls as effects: path, body, deadline. And the labels by which its answers name pods.
 
-use crate::effect::{Call, Peer, Rpc, SealedText};
+use crate::effect::{Call, Content, Peer, Place, Rpc, SealedText};
 use crate::event::RpcError;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::time::Span;
@@ -9,7 +9,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use prost::Message;
-use steplet_api::cri::CreateContainerRequest;
+use steplet_api::cri::{CreateContainerRequest, PullImageRequest};
 
 pub const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
 pub const LABEL_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -55,6 +55,16 @@ pub fn create_container(
     sealed: Vec<SealedText>,
 ) -> Call {
     match call(CREATE_CONTAINER, body, within) {
+        Call::Rpc(rpc) => Call::Rpc(Rpc { sealed, ..rpc }),
+        other => other,
+    }
+}
+
+/// Waits for ever. `configs`: docker configurations that may hold a login.
+pub fn pull_image(body: &PullImageRequest, configs: Vec<Content>) -> Call {
+    let login = SealedText { place: Place::Login, parts: configs };
+    let sealed = if login.parts.is_empty() { Vec::new() } else { [login].into() };
+    match image_call(PULL_IMAGE, body, None) {
         Call::Rpc(rpc) => Call::Rpc(Rpc { sealed, ..rpc }),
         other => other,
     }

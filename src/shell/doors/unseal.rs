@@ -1,10 +1,11 @@
 //! Secrets put into a request on its way out: those of a container's command and variables into the one that makes it,
 //! a token into the one that reviews it.
 
+use super::keyring;
 use crate::shell::vault::{Opened, Vault};
 use prost::Message;
 use serde_json::Value;
-use steplet_api::cri::CreateContainerRequest;
+use steplet_api::cri::{CreateContainerRequest, PullImageRequest};
 use steplet_core::effect::{ApiCall, Place, Rpc};
 use steplet_core::event::RpcError;
 
@@ -21,7 +22,21 @@ pub fn unseal(rpc: Rpc, vault: &Vault) -> Result<Rpc, RpcError> {
     let opened = Opened::of(parts, vault)
         .map_err(|lost| RpcError { code: RpcError::DATA_LOSS, message: lost.to_string() })?;
     let wrong = |message| RpcError { code: RpcError::INVALID_ARGUMENT, message };
-    put_in(rpc, &opened).map_err(wrong)
+    match rpc.sealed.iter().any(|text| text.place == Place::Login) {
+        true => log_in(rpc, &opened).map_err(wrong),
+        false => put_in(rpc, &opened).map_err(wrong),
+    }
+}
+
+fn log_in(mut rpc: Rpc, opened: &Opened) -> Result<Rpc, String> {
+    let mut request = PullImageRequest::decode(&*rpc.body).map_err(|e| e.to_string())?;
+    let sealed = std::mem::take(&mut rpc.sealed);
+    let parts = sealed.iter().flat_map(|text| &text.parts);
+    let configs = parts.map(|part| opened.content(part)).collect::<Result<Vec<_>, _>>()?;
+    let image = request.image.as_ref().map_or("", |image| &image.image);
+    request.auth = keyring::login(image, &configs);
+    rpc.body = request.encode_to_vec().into();
+    Ok(rpc)
 }
 
 fn put_in(mut rpc: Rpc, opened: &Opened) -> Result<Rpc, String> {
@@ -44,6 +59,7 @@ fn put_in(mut rpc: Rpc, opened: &Opened) -> Result<Rpc, String> {
             }
             Place::Command(index) => (&mut config.command, *index),
             Place::Arg(index) => (&mut config.args, *index),
+            Place::Login => return Err("no container logs in".into()),
         };
         let text = String::from_utf8(bytes).map_err(|_| format!("{:?}: not UTF-8", sealed.place));
         *list.get_mut(index as usize).ok_or_else(nowhere)? = text?;
@@ -108,6 +124,26 @@ mod tests {
         let lost = vec![Content::Sealed(steplet_core::sealed::Sealed::numbered(9))];
         assert_eq!(fails(env(), lost), RpcError::DATA_LOSS);
         check(env(), vec![Content::Plain(vec![0; TEXT_MAX + 1].into())]);
+    }
+
+    #[test]
+    fn pulls_log_in() {
+        use steplet_api::cri::ImageSpec;
+        let mut vault = Vault::default();
+        // {"auths":{"r.io":{"username":"me","password":"s3cret"}}}
+        let config = "eyJhdXRocyI6eyJyLmlvIjp7InVzZXJuYW1lIjoibWUiLCJwYXNzd29yZCI6InMzY3JldCJ9fX0=";
+        let part = Content::Decoded(vault.seal(config));
+        let check = |image: &str, want: Option<(&str, &str)>| {
+            let spec = Some(ImageSpec { image: image.into(), ..Default::default() });
+            let body = PullImageRequest { image: spec, ..Default::default() }.encode_to_vec();
+            let sealed = vec![SealedText { place: Place::Login, parts: vec![part.clone()] }];
+            let done = unseal(Rpc { body: body.into(), ..rpc(sealed) }, &vault).unwrap();
+            let auth = PullImageRequest::decode(&*done.body).unwrap().auth;
+            let auth = auth.as_ref().map(|auth| (&*auth.username, &*auth.password));
+            assert_eq!(auth, want);
+        };
+        check("r.io/app:1", Some(("me", "s3cret")));
+        check("other.io/app:1", None);
     }
 
     #[test]

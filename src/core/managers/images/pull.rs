@@ -3,17 +3,19 @@
 //! Upstream: pkg/kubelet/images/image_manager.go, puller.go (v1.36).
 //! Owns: who waits for which image, the pulls under way, the back-off of images that failed.
 //! Publishes: `facts.pulls`: pulls under way, for the live table.
-//! Hears: ImageNote Wanted, Unwanted. Says: ImageNote::Ready, Said. Asks: ImageStatus, PullImage.
+//! Hears: ImageNote Wanted, Unwanted. Says: ImageNote::Ready, VolumeNote::SecretsLost, Said. Asks: ImageStatus, PullImage.
 //! Never: pulls one image twice at once, or a failed one before its back-off has passed.
 
 use crate::backoff::BackOff;
 use crate::cx::Cx;
+use crate::effect::Content;
 use crate::event::{Outcome, RpcError};
 use crate::facts::Facts;
 use crate::ids::PodUid;
 use crate::managers::containers::image;
 use crate::managers::cri::{self, answer};
-use crate::note::{ImageFound, ImageNote, Note, Said, StepError};
+use crate::managers::volumes::payload::pull_configs;
+use crate::note::{ImageFound, ImageNote, Note, Said, StepError, VolumeNote};
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -239,8 +241,30 @@ impl Pull {
                 api::PullImageRequest { image: Some(spec), auth: None, sandbox_config: None };
             let started = cx.now.mono;
             cx.facts.pulls.running.insert(image.clone(), started);
-            cx.call(Ask::Pull { image }, cri::image_call(cri::PULL_IMAGE, &body, None));
+            let configs = self.pull_configs(cx, &image);
+            cx.call(Ask::Pull { image }, cri::pull_image(&body, configs));
         }
+    }
+
+    /// What the pull secrets hold of all pods that wait for this pull.
+    fn pull_configs(&self, cx: &mut Cx<'_>, image: &str) -> Vec<Content> {
+        let mut configs = Vec::new();
+        let joined = self.waiting.iter().filter(|(_, wait)| wait.joined && *wait.image == *image);
+        for (uid, _) in joined {
+            let Some(worker) = cx.facts.workers.worker(uid) else { continue };
+            let pod = worker.pod().clone();
+            let (own, missing) = pull_configs(&pod, &cx.facts.volumes);
+            configs.extend(own);
+            if !missing.is_empty() {
+                let text = format!(
+                    "Unable to retrieve some image pull secrets ({}); attempting to pull the image \
+                     may not succeed.",
+                    missing.join(", ")
+                );
+                said(cx, uid, "", true, "FailedToRetrieveImagePullSecret", text);
+            }
+        }
+        configs
     }
 
     fn on_pulled(&mut self, cx: &mut Cx<'_>, image: &str, result: Result<(), RpcError>) {
@@ -257,6 +281,9 @@ impl Pull {
                     self.ask_status(cx, &uid, image);
                 }
                 Err(e) => {
+                    if e.code == RpcError::DATA_LOSS {
+                        cx.say(Note::Volume(VolumeNote::SecretsLost { uid: uid.clone() }));
+                    }
                     let Wait { container, field, named, .. } = wait.clone();
                     self.failed(&uid, image, now, &e.message);
                     let text = format!("Failed to pull image {named:?}: {}", e.message);

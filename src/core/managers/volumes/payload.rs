@@ -63,7 +63,7 @@ impl Wants {
         self.objects.is_empty() && self.tokens.is_empty()
     }
 
-    /// Of volumes that are used, and of variables.
+    /// Of volumes that are used, of variables, and for pulls.
     pub fn of(pod: &Pod) -> Wants {
         let mut wants = Wants::default();
         let namespace = &pod.metadata.namespace;
@@ -81,6 +81,8 @@ impl Wants {
                 wants.tokens.extend(token.map(|source| token_key(pod, source)));
             }
         }
+        let pulls = pod.spec.image_pull_secrets.iter();
+        wants.objects.extend(pulls.map(|reference| secret(&reference.name)));
         for container in all_containers(pod) {
             for source in &container.env_from {
                 wants.objects.extend(source.config_map_ref.iter().map(|it| map(&it.name)));
@@ -350,6 +352,27 @@ fn token_key(pod: &Pod, source: &ServiceAccountTokenProjection) -> TokenKey {
     }
 }
 
+/// What a pod's pull secrets hold, and the names of those that are not at hand.
+///
+/// Upstream: pkg/credentialprovider/secrets.
+pub fn pull_configs<'a>(pod: &'a Pod, volumes: &VolumesFacts) -> (Vec<Content>, Vec<&'a str>) {
+    let (mut configs, mut missing) = (Vec::new(), Vec::new());
+    for reference in &pod.spec.image_pull_secrets {
+        let Ok(secret) = volumes.objects().secret(&pod.metadata.namespace, &reference.name) else {
+            missing.push(&*reference.name);
+            continue;
+        };
+        let key = match &*secret.type_ {
+            "kubernetes.io/dockerconfigjson" => ".dockerconfigjson",
+            "kubernetes.io/dockercfg" => ".dockercfg",
+            _ => continue,
+        };
+        let seal = secret.data.get(key);
+        configs.extend(seal.map(|number| Content::Decoded(Sealed::numbered(*number))));
+    }
+    (configs, missing)
+}
+
 pub fn fs_group(pod: &Pod) -> Option<i64> {
     pod.spec.security_context.as_deref().and_then(|context| context.fs_group)
 }
@@ -532,9 +555,27 @@ mod tests {
     }
 
     #[test]
+    fn logins_for_pulls() {
+        let secrets = [
+            r#"{"metadata":{"name":"new"},"type":"kubernetes.io/dockerconfigjson",
+                "data":{".dockerconfigjson":3}}"#,
+            r#"{"metadata":{"name":"old"},"type":"kubernetes.io/dockercfg",
+                "data":{".dockercfg":4}}"#,
+            r#"{"metadata":{"name":"odd"},"data":{".dockercfg":5}}"#,
+        ];
+        let volumes = VolumesFacts::of(ObjectsFacts::of(&[], &secrets, &[]), Default::default());
+        let pod = sample::pod(
+            r#"{"imagePullSecrets":[{"name":"old"},{"name":"none"},{"name":"odd"},{"name":"new"}]}"#,
+        );
+        let want = [4, 3].map(|number| Content::Decoded(Sealed::numbered(number)));
+        assert_eq!(pull_configs(&pod, &volumes), (want.into(), ["none"].into()));
+    }
+
+    #[test]
     fn what_a_pod_wants() {
         let pod = sample::pod(
-            r#"{"serviceAccountName":"sa","volumes":[{"name":"idle","secret":{"secretName":"x"}},
+            r#"{"serviceAccountName":"sa","imagePullSecrets":[{"name":"s4"}],
+            "volumes":[{"name":"idle","secret":{"secretName":"x"}},
             {"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"t"}},
             {"secret":{"name":"s1"}},{"configMap":{"name":"m1"}}]}},
             {"name":"w","configMap":{"name":"m2"}}],
@@ -546,7 +587,7 @@ mod tests {
         );
         let wants = Wants::of(&pod);
         let maps = ["m1", "m2", "m3"].map(|name| Key::config_map("ns", name));
-        let secrets = ["s1", "s2", "s3"].map(|name| Key::secret("ns", name));
+        let secrets = ["s1", "s2", "s3", "s4"].map(|name| Key::secret("ns", name));
         assert_eq!(wants.objects, maps.into_iter().chain(secrets).collect());
         assert_eq!(wants.tokens, [token("", 3600)].into());
         assert!(!wants.is_empty() && Wants::of(&sample::pod("{}")).is_empty());
