@@ -8,6 +8,7 @@ import time
 from agent import container_status, live, never, place, remove, same, until
 from member import deployment, shell
 
+SECONDS = 300
 STATIC = "/api/v1/namespaces/default/pods/hello-node1"
 
 
@@ -38,7 +39,7 @@ def case(w):
     until("the restart is told", lambda: container_status(w.pod("dies"))["restartCount"] == 1, 60)
     until("the static pod is not", lambda: not w.cluster.get(STATIC), 60)
     w.kubectl("scale", "deployment/web", "--replicas=4")
-    four = w.have("web", 4)
+    four = w.have("web", 4, 150)
     kept = {uid: ids for uid, ids in w.ids(four).items() if uid in before}
     same("nothing of the others was restarted", kept, before)
     same("restarts", [container_status(pod)["restartCount"] for pod in four], [0] * 4)
