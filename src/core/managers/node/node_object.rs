@@ -215,6 +215,8 @@ impl NodeObject {
             (Ask::Reconcile, Ok(node)) => self.stand(cx, node),
             (Ask::Patch, Ok(node)) => self.patched(cx, node),
             (Ask::Patch, Err(refusal)) if refusal.is_not_found() => self.lost(cx),
+            // The Node was deleted meanwhile, and is being registered.
+            (Ask::Patch, Err(_)) if !matches!(self.stage, Stage::Patching { .. }) => {}
             (Ask::Patch, Err(refusal)) => {
                 self.complain(&refusal.message);
                 self.stage = Stage::Standing;

@@ -89,7 +89,8 @@ impl Mirror {
         let rest = match judged(outcome) {
             // Until the watch has it: the next look is soon enough.
             Ok(_) => REST,
-            Err(Refusal { status: 404 | 409, .. }) => REST,
+            // The watch is behind, maybe for long.
+            Err(Refusal { status: 404 | 409, .. }) => rest.times(2).max(REST).min(REST_MOST),
             Err(refusal) => {
                 if rest == Span::ZERO {
                     log::warn!("The mirror pod {}/{}: {}", name.0, name.1, refusal.message);

@@ -421,7 +421,7 @@ impl Sources {
         };
         // Only what the API server says of it is new: its status is to be compared.
         let told = |uid: &PodUid, pod: &Arc<Pod>| {
-            facts.pods.get(uid).is_some_and(|old| !Arc::ptr_eq(old, pod))
+            facts.pods.get(uid).is_some_and(|old| !Arc::ptr_eq(old, pod) && old != pod)
         };
         let news = wanted.iter().filter(|(uid, pod)| changed(uid, pod));
         let news: Vec<PodUid> = news.map(|(uid, _)| uid.clone()).collect();
