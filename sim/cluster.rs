@@ -5,7 +5,7 @@ use crate::doors::api::link::Link;
 use crate::doors::api::refusal::Refusal;
 use crate::doors::api::{ApiServer, Out, Wake};
 use crate::doors::runtime::Caller;
-use crate::trace::Seen;
+use crate::trace::{Change, Seen};
 use crate::world::{Due, World};
 use serde_json::Value;
 use steplet_core::effect::ApiCall;
@@ -41,6 +41,9 @@ impl World {
         for what in out.struck {
             *self.struck.entry(what).or_default() += 1;
         }
+        for what in out.refused {
+            self.violate("the agent asks the API server only what it may", what);
+        }
         for stored in &out.stored {
             self.show(&Seen::Stored(stored));
         }
@@ -54,12 +57,31 @@ impl World {
         done
     }
 
+    /// The way to the server changes.
+    pub fn change_way(&mut self, change: impl FnOnce(&mut Link)) {
+        change(&mut self.api.link);
+        self.show_way();
+    }
+
+    /// The server's process ends.
+    pub fn stop_api(&mut self) {
+        self.with_api(|api, at, out| api.go_down(at, out));
+        self.show_way();
+    }
+
     /// The way to the server is as it should be.
     pub fn heal_api(&mut self) {
         self.with_api(|api, at, out| {
             api.close_hole(at, out);
             api.link = Link::default();
         });
+        self.show_way();
+    }
+
+    pub(crate) fn show_way(&mut self) {
+        if self.setup.settings.api.is_some() {
+            self.change(&Change::Way { fine: self.api.link.is_fine() });
+        }
     }
 
     /// Somebody creates an object: `kubectl create`.

@@ -199,8 +199,7 @@ impl Ledger {
             }
             Event::Item { token, item } => {
                 let Some(Call::Api(call)) = self.open.get(token) else { return };
-                if let Some(news) = Told::line(call, item) {
-                    self.take(news);
+                if Told::line(call, item).is_some_and(|news| self.take(news)) {
                     self.note_ends();
                 }
             }
@@ -247,28 +246,35 @@ impl Ledger {
     }
 
     /// The agent hears of pods of the API server.
-    fn take(&mut self, news: News) {
-        match &news {
-            News::All(objects) => self.known.replace_objects(objects),
+    /// False: nothing but its status is new.
+    fn take(&mut self, news: News) -> bool {
+        let changed = match &news {
+            News::All(objects) => {
+                self.known.replace_objects(objects);
+                true
+            }
             News::Set(object) => self.known.put_object(object),
             News::Gone(object) => self.known.remove_object(object),
-        }
+        };
         for pod in self.known.objects().filter(|pod| pod.deleting) {
             let grace = self.graces.entry(pod.uid.clone().unwrap_or_default());
             let grace = grace.or_insert(pod.grace_seconds);
             *grace = pod.grace_seconds.min(*grace);
         }
+        changed
     }
 
     fn note_stored(&mut self, stored: &Stored) {
         if stored.plural != "pods" {
             return;
         }
-        match stored.gone {
+        let changed = match stored.gone {
             true => self.wanted.remove_object(&stored.object),
             false => self.wanted.put_object(&stored.object),
+        };
+        if changed {
+            self.note_disturbed();
         }
-        self.note_disturbed();
     }
 
     /// Containers whose pod the agent now knows to be gone, or to be another one.

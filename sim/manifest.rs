@@ -187,25 +187,30 @@ impl Files {
         self.objects.clear();
     }
 
-    /// A pod of the API server is like this; one that has left the node is not there.
-    pub fn put_object(&mut self, object: &Value) {
-        match Pod::from_object(object) {
-            Some(pod) => {
-                self.objects.extend(pod.uid.clone().map(|uid| (uid, pod)));
-            }
-            None => self.remove_object(object),
-        }
+    /// A pod of the API server is like this; one that has left the node is not there. True when it is another pod than
+    /// before, or is to go: a new status is no such news.
+    pub fn put_object(&mut self, object: &Value) -> bool {
+        let Some(pod) = Pod::from_object(object) else { return self.remove_object(object) };
+        let Some(uid) = pod.uid.clone() else { return false };
+        let what = |pod: &Pod| (pod.deleting, pod.grace_seconds);
+        let now = what(&pod);
+        let text = pod.text.clone();
+        let before = self.objects.insert(uid, pod);
+        before.is_none_or(|before| what(&before) != now || before.text != text)
     }
 
-    pub fn remove_object(&mut self, object: &Value) {
+    /// True when it was there.
+    pub fn remove_object(&mut self, object: &Value) -> bool {
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
-        self.objects.remove(uid.unwrap_or_default());
+        self.objects.remove(uid.unwrap_or_default()).is_some()
     }
 
     /// The API server has these pods and no others.
     pub fn replace_objects(&mut self, objects: &[Value]) {
         self.objects.clear();
-        objects.iter().for_each(|object| self.put_object(object));
+        for object in objects {
+            self.put_object(object);
+        }
     }
 
     /// The pod of the API server with this uid, even when it is to go.
@@ -219,7 +224,9 @@ impl Files {
 
     /// The pod of that name: the first file that describes it wins.
     pub fn pod(&self, key: &PodKey) -> Option<&Pod> {
-        self.pods().find(|pod| pod.key == *key)
+        let files = self.files.values().flat_map(|(pods, _)| pods);
+        let objects = self.objects.values().filter(|pod| !pod.deleting);
+        files.chain(objects).find(|pod| pod.key == *key)
     }
 
     /// Every pod that is to run, once: by file name, then those of the API server.

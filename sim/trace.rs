@@ -98,6 +98,10 @@ pub enum Change {
         kind: &'static str,
         on: String,
     },
+    /// The way to the API server is as it should be, or is not any more.
+    Way {
+        fine: bool,
+    },
     /// All faults are over.
     Healed,
 }

@@ -177,6 +177,8 @@ fn change_text(ledger: &Ledger, change: &Change) -> Option<String> {
             };
             format!("fault: {kind}{on}")
         }
+        Change::Way { fine: true } => "the API server answers".into(),
+        Change::Way { fine: false } => "the API server does not answer as it should".into(),
         Change::Healed => "all faults are over".into(),
     })
 }

@@ -330,6 +330,7 @@ impl World {
         });
         self.started_at = self.clock.at();
         self.show(&Seen::Started);
+        self.show_way();
         // A scene keeps its times when the world draws more or fewer numbers than it did.
         let seed = if self.setup.swift { self.setup.seed } else { self.dice.draw() };
         let boot = Boot {

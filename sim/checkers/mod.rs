@@ -4,6 +4,7 @@ mod attempts;
 mod backoff;
 mod bounds;
 mod calls;
+mod cluster;
 mod ended;
 mod grace;
 mod healthy;
@@ -63,6 +64,10 @@ impl Judges {
             Box::<bounds::Bounds>::default(),
             Box::<status::Status>::default(),
             Box::<secrets::Secrets>::default(),
+            Box::<cluster::lease::Lease>::default(),
+            Box::<cluster::deletion::Deletion>::default(),
+            Box::<cluster::truth::Truth>::default(),
+            Box::<cluster::requests::Requests>::default(),
         ];
         Judges { judges, out: Vec::new() }
     }

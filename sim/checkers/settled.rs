@@ -1,7 +1,7 @@
 //! When faults have stopped for a while, the node is as its manifests say, and nothing is left over.
 
 use crate::ledger::ContainerRecord;
-use crate::manifest::{ContainerSpec, Pod, Restart};
+use crate::manifest::{ContainerSpec, Origin, Pod, Restart};
 use crate::setup::{LOGS_DIR, ROOT_DIR};
 use crate::trace::Violation;
 use crate::world::World;
@@ -20,6 +20,9 @@ pub fn check(world: &World) -> Vec<Violation> {
     for pod in &wanted {
         uids.extend(pod_runs(world, pod, &mut out));
     }
+    for pod in world.ledger().wanted.objects() {
+        as_stored(world, pod, &mut out);
+    }
     leftovers(world, &uids, &mut out);
     let at = world.at();
     out.into_iter().map(|what| Violation { at, promise: PROMISE, what }).collect()
@@ -28,6 +31,10 @@ pub fn check(world: &World) -> Vec<Violation> {
 /// One wanted pod; the uid that it has.
 fn pod_runs(world: &World, pod: &Pod, out: &mut Vec<String>) -> Option<String> {
     let key = &pod.key;
+    // Of a pod whose end the API server has, dead containers may be left.
+    if pod.origin == Origin::Api && pod.ended {
+        return pod.uid.clone();
+    }
     let sandboxes: Vec<_> = (world.ledger().sandboxes.values())
         .filter(|record| record.key == *key && !(record.over && record.removed))
         .collect();
@@ -53,6 +60,36 @@ fn pod_runs(world: &World, pod: &Pod, out: &mut Vec<String>) -> Option<String> {
         container_runs(world, pod, &uid, spec, out);
     }
     Some(uid)
+}
+
+/// What the API server has of its own pods.
+fn as_stored(world: &World, pod: &Pod, out: &mut Vec<String>) {
+    let (key, uid) = (&pod.key, pod.uid.as_deref().unwrap_or_default());
+    if pod.deleting {
+        return out.push(format!("{key} is to go, and is still in the API server"));
+    }
+    let Some(object) = world.api.object("pods", &key.namespace, &key.name) else { return };
+    let phase = object["status"]["phase"].as_str().unwrap_or_default();
+    if finished(world, pod, uid) && !pod.ended {
+        out.push(format!("{key} has ended, and the API server has it as {phase}"));
+    }
+    for spec in &pod.containers {
+        let Some(newest) = newest(world, uid, &spec.name).filter(|newest| newest.running()) else {
+            continue;
+        };
+        // One that keeps ending may have been started just now.
+        if spec.app(newest.fact.attempt).run.is_some() {
+            continue;
+        }
+        let statuses = object["status"]["containerStatuses"].as_array();
+        let mut statuses = statuses.into_iter().flatten();
+        let shown = statuses
+            .any(|status| status["name"] == *spec.name && status["state"].get("running").is_some());
+        if !shown || phase != "Running" {
+            let name = newest.name();
+            out.push(format!("{name} runs, and the API server has its pod as {phase}"));
+        }
+    }
 }
 
 fn container_runs(

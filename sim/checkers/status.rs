@@ -58,8 +58,10 @@ impl Status {
     ) {
         let now = (count, ledger.lives);
         let known = self.restarts.insert((uid.to_owned(), name.to_owned()), now).unwrap_or(now);
-        // A new life of the agent cannot count a container that somebody else has removed meanwhile.
-        let forgiven = known.1 != ledger.lives && taken(ledger, uid);
+        // A new life of the agent cannot count a container that somebody else has removed meanwhile; of a pod of the API
+        // server it shows what is written there, before it has seen the runtime.
+        let told = ledger.known.object(uid).is_some();
+        let forgiven = known.1 != ledger.lives && (told || taken(ledger, uid));
         if count < known.0 && !forgiven {
             out.push(format!("{pod}/{name}: {count} restarts after {}", known.0));
         }
@@ -75,8 +77,10 @@ impl Status {
         shown: bool,
         out: &mut Vec<String>,
     ) {
-        // Nor of an end whose container somebody else has removed meanwhile.
-        if taken(ledger, &uid) && self.ends.get(&uid).is_some_and(|(_, life)| *life != ledger.lives)
+        // Nor of an end whose container somebody else has removed meanwhile, or that the API server has not heard of.
+        let told = ledger.known.object(&uid).is_some();
+        if (told || taken(ledger, &uid))
+            && self.ends.get(&uid).is_some_and(|(_, life)| *life != ledger.lives)
         {
             self.ends.remove(&uid);
         }

@@ -44,14 +44,17 @@ fn delete(
 
 /// What happens to the server, or on the way there.
 fn way(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
-    let link = &mut stage.world.api.link;
+    let world = &mut stage.world;
     match words {
-        ["down"] => stage.world.with_api(|api, at, out| api.go_down(at, out)),
-        ["blackhole"] => link.hole = true,
-        ["slow", by] => link.slow_by = span(by)?,
-        ["loses", "answers"] => link.lost = 100,
-        ["lists", "old"] => link.lists = Lists::Old(1),
-        ["lists", "empty"] => link.lists = Lists::Empty,
+        ["down"] => world.stop_api(),
+        ["blackhole"] => world.change_way(|link| link.hole = true),
+        ["slow", by] => {
+            let by = span(by)?;
+            world.change_way(|link| link.slow_by = by);
+        }
+        ["loses", "answers"] => world.change_way(|link| link.lost = 100),
+        ["lists", "old"] => world.change_way(|link| link.lists = Lists::Old(1)),
+        ["lists", "empty"] => world.change_way(|link| link.lists = Lists::Empty),
         ["answers", code, rest @ ..] => {
             let code = code.parse().map_err(|_| format!("{code:?} is no status of HTTP"))?;
             let (mut subject, mut retry_after) = (String::new(), None);
@@ -64,13 +67,14 @@ fn way(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
                 }
                 rest = more;
             }
-            link.trouble = Some(Trouble { code, retry_after, share: 100, subject });
+            let trouble = Trouble { code, retry_after, share: 100, subject };
+            world.change_way(|link| link.trouble = Some(trouble));
         }
-        ["up"] => stage.world.heal_api(),
+        ["up"] => world.heal_api(),
         ["cuts", "watches"] => {
-            stage.world.with_api(|api, at, out| api.cut_watches(at, out));
+            world.with_api(|api, at, out| api.cut_watches(at, out));
         }
-        ["forgets"] => stage.world.api.expire(),
+        ["forgets"] => world.api.expire(),
         _ => return Err(format!("no such work on the API server: {:?}", words.join(" "))),
     }
     Ok(())

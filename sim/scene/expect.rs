@@ -360,11 +360,10 @@ fn seen(
     };
     let list: String = found.iter().take(5).map(shown).collect();
     match (count.or(pattern.count), found.len()) {
-        (None, count) if pattern.most.is_some() => {
-            if pattern.most.is_some_and(|most| count > most) {
-                return Err(format!("seen {count} times{list}"));
-            }
+        (None, count) if pattern.most.is_some_and(|most| count > most) => {
+            return Err(format!("seen {count} times{list}"));
         }
+        (None, _) if pattern.most.is_some() => {}
         (Some(want), count) if want != count => return Err(format!("seen {count} times{list}")),
         (None, 0) => return Err("never seen".into()),
         _ => {}

@@ -3,7 +3,9 @@
 use crate::agenda::Agenda;
 use crate::clock::{At, EPOCH};
 use crate::dice::Dice;
+use crate::doors::api::link::Trouble;
 use crate::doors::rpc::Weather;
+use crate::setup::NODE;
 use crate::swarm::workload::Workload;
 use crate::trace::Change;
 use crate::world::World;
@@ -56,7 +58,21 @@ kinds! {
     ContainerTaken = "container removed by another",
     HelperHangs = "helper hangs",
     Leftovers = "leftovers of a pod",
+    ApiDown = "API server down",
+    ApiUnreachable = "API server unreachable",
+    ApiSlow = "API server slow",
+    ApiUnauthorized = "API server knows nobody",
+    ApiForbids = "API server forbids",
+    ApiThrottles = "API server throttles",
+    ApiFails = "API server fails",
+    ApiLoses = "API answer lost",
+    WatchesCut = "watches cut",
+    HistoryLost = "API history lost",
+    NodeDeleted = "node deleted",
 }
+
+/// The faults that a node without a cluster can have come first.
+const LOCAL: usize = 28;
 
 /// The end of a fault that lasts.
 #[derive(Clone, Debug)]
@@ -71,6 +87,7 @@ enum End {
     Helper,
     Clock,
     Serve(bytes::Bytes),
+    Way,
     RemoveFile(String),
     Rewrite(String, bytes::Bytes),
     /// The agent should have left by now.
@@ -102,7 +119,8 @@ impl Faults {
             }
             return;
         }
-        let kind = *self.dice.pick(ALL);
+        let joined = world.setup().settings.api.is_some();
+        let kind = *self.dice.pick(if joined { ALL } else { &ALL[..LOCAL] });
         if self.begin(kind, world, workload) {
             *self.fired.entry(kind.name()).or_default() += 1;
         }
@@ -133,6 +151,14 @@ impl Faults {
             Kind::TornManifest,
             Kind::UrlRefuses,
             Kind::HelperHangs,
+            Kind::ApiDown,
+            Kind::ApiUnreachable,
+            Kind::ApiSlow,
+            Kind::ApiUnauthorized,
+            Kind::ApiForbids,
+            Kind::ApiThrottles,
+            Kind::ApiFails,
+            Kind::ApiLoses,
         ];
         let count = |kind: &Kind| {
             let counts = if lies_in_wait.contains(kind) { &world.struck } else { &self.fired };
@@ -279,8 +305,46 @@ impl Faults {
                 world.helper_hangs = (self.dice.between(20, 80), self.dice.millis(30_000, 200_000));
                 self.last(world, 10_000, 60_000, End::Helper);
             }
+            _ if ALL[LOCAL..].contains(&kind) => return self.begin_on_the_way(kind, world),
             _ => return on.is_some_and(|id| self.strike(kind, &id, world)),
         }
+        true
+    }
+
+    /// Faults of the API server, and of the way there.
+    fn begin_on_the_way(&mut self, kind: Kind, world: &mut World) -> bool {
+        let mut answers = |world: &mut World, codes: &[u16], share: u64| {
+            let code = *self.dice.pick(codes);
+            let patience = code == 429 || self.dice.chance(20);
+            let retry_after = patience.then(|| Span::from_secs(self.dice.between(1, 10)));
+            let trouble = Trouble { code, retry_after, share, subject: String::new() };
+            world.change_way(|link| link.trouble = Some(trouble));
+        };
+        match kind {
+            Kind::ApiDown => world.stop_api(),
+            Kind::ApiUnreachable => world.change_way(|link| link.hole = true),
+            Kind::ApiSlow => {
+                let slow_by = self.dice.millis(500, 20_000);
+                world.change_way(|link| link.slow_by = slow_by);
+            }
+            Kind::ApiUnauthorized => answers(world, &[401], 100),
+            Kind::ApiForbids => answers(world, &[403], 100),
+            Kind::ApiThrottles => answers(world, &[429], 70),
+            Kind::ApiFails => answers(world, &[500, 503, 504], 60),
+            Kind::ApiLoses => {
+                let lost = self.dice.between(20, 100);
+                world.change_way(|link| link.lost = lost);
+            }
+            Kind::WatchesCut => {
+                return world.with_api(|api, at, out| api.cut_watches(at, out)) > 0;
+            }
+            Kind::HistoryLost => {
+                world.api.expire();
+                return world.with_api(|api, at, out| api.cut_watches(at, out)) > 0;
+            }
+            _ => return world.api_delete(("nodes", "", NODE), None).is_ok(),
+        }
+        self.last(world, 2_000, 150_000, End::Way);
         true
     }
 
@@ -358,6 +422,7 @@ fn finish(end: End, world: &mut World) {
         End::Network => world.set_network_down(false),
         End::Full => world.set_disk_full(false),
         End::ReadOnly => world.set_disk_read_only(false),
+        End::Way => world.heal_api(),
         End::Helper => world.helper_hangs = (0, Span::ZERO),
         End::Clock => world.set_clock(Wall(EPOCH.0 + world.at().0 as i64)),
         End::Serve(text) => {

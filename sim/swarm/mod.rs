@@ -1,6 +1,7 @@
 //! A run of a seed: hours of work and trouble, with a quiet time now and then in which all must settle.
 
 pub mod faults;
+mod users;
 mod workload;
 
 use crate::checkers::{Judges, settled};
@@ -15,6 +16,7 @@ use faults::Faults;
 use std::collections::BTreeMap;
 use steplet_core::event::Listener;
 use steplet_core::time::Span;
+use users::Users;
 use workload::Workload;
 
 #[derive(Clone, Debug)]
@@ -56,25 +58,34 @@ pub fn run(plan: &Plan, witness: Option<Box<dyn Witness>>) -> Verdict {
     if plan.seed.is_multiple_of(3) {
         setup.settings.static_pod_url = "http://manifests.example/pods".into();
     }
+    let dice = Dice::new(plan.seed);
+    // Half of the nodes are members of a cluster.
+    if dice.child(12).chance(50) {
+        setup.join();
+    }
     let mut world = World::new(setup);
     world.watch_by(Box::new(Judges::all()));
     if let Some(witness) = witness {
         world.watch_by(witness);
     }
-    let dice = Dice::new(plan.seed);
-    let mut workload = Workload::new(dice.child(10), plan.pods, &world);
+    // There, four of ten pods are the API server's.
+    let of_cluster = if world.setup().settings.api.is_some() { plan.pods * 2 / 5 } else { 0 };
+    let mut workload = Workload::new(dice.child(10), plan.pods - of_cluster, &world);
+    let mut users = Users::new(dice.child(13), of_cluster, &mut world);
     let mut faults = Faults::new(dice.child(11), world.at());
     world.start_agent();
     let end = world.at() + plan.span;
     while world.at() < end && world.violations.len() < VIOLATIONS_MOST {
         let pause = (world.at() + TROUBLE).min(At(end.0.saturating_sub(QUIET.0)));
-        trouble(plan, &mut world, &mut workload, &mut faults, pause);
+        trouble(plan, &mut world, (&mut workload, &mut users), &mut faults, pause);
         workload.rest(&mut world);
+        users.rest(&mut world);
         faults.heal(&mut world, QUIET + Span::from_secs(20));
         look_until(&mut world, (pause + QUIET).min(end));
         let unsettled = settled::check(&world);
         world.violations.extend(unsettled);
         workload.resume(world.at());
+        users.resume(&world);
     }
     let fired = faults.fired(&world);
     let World { steps, chain, violations, .. } = world;
@@ -85,21 +96,24 @@ pub fn run(plan: &Plan, witness: Option<Box<dyn Witness>>) -> Verdict {
 fn trouble(
     plan: &Plan,
     world: &mut World,
-    workload: &mut Workload,
+    (workload, users): (&mut Workload, &mut Users),
     faults: &mut Faults,
     until: At,
 ) {
     let mut look = world.at() + LOOK;
     while world.at() < until && world.violations.len() < VIOLATIONS_MOST {
         let work = workload.next_at().unwrap_or(until);
+        let deed = users.next_at().unwrap_or(until);
         let fault = if plan.faults { faults.next_at() } else { until };
-        let next = work.min(fault).min(look).min(until);
+        let next = work.min(deed).min(fault).min(look).min(until);
         world.run_until(next.max(world.at()));
         if look <= next {
             world.request(Listener::Secure, "/pods");
             look = world.at() + LOOK;
         } else if work <= next {
             workload.act(world);
+        } else if deed <= next {
+            users.act(world);
         } else if fault <= next && plan.faults {
             faults.act(world, workload);
         }

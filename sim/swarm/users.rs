@@ -61,9 +61,9 @@ impl Users {
     pub fn act(&mut self, world: &mut World) {
         match self.agenda.pop() {
             Some((at, Deed::Create(i))) => {
-                if !self.create(world, i) {
-                    self.agenda.plan(at + AGAIN, Deed::Create(i));
-                }
+                let taken = !self.create(world, i);
+                let again = taken.then_some(Deed::Create(i));
+                again.into_iter().for_each(|deed| self.agenda.plan(at + AGAIN, deed));
             }
             Some((_, Deed::Delete(i, grace))) => self.delete(world, i, grace),
             Some((at, Deed::Anything)) => {

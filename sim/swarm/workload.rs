@@ -9,20 +9,20 @@ use steplet_core::time::Span;
 
 /// One manifest file and what is to be in it.
 #[derive(Clone, Debug)]
-struct Pod {
-    name: String,
+pub(super) struct Pod {
+    pub name: String,
     kind: Kind,
     /// Raised by each edit.
-    edits: u64,
+    pub edits: u64,
     image: u64,
-    pinned: bool,
+    pub pinned: bool,
     grace: u64,
-    present: bool,
+    pub present: bool,
 }
 
 /// What sort of program a pod runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Steady,
     Stubborn,
     SlowToStop,
@@ -39,7 +39,7 @@ enum Kind {
     Pair,
 }
 
-const KINDS: [Kind; 14] = [
+pub(super) const KINDS: [Kind; 14] = [
     Kind::Steady,
     Kind::Stubborn,
     Kind::SlowToStop,
@@ -240,7 +240,7 @@ impl Workload {
     }
 }
 
-fn pod(name: String, kind: Kind, dice: &mut Dice) -> Pod {
+pub(super) fn pod(name: String, kind: Kind, dice: &mut Dice) -> Pod {
     Pod {
         name,
         kind,
@@ -261,7 +261,7 @@ fn text(pod: &Pod) -> String {
 }
 
 /// The manifest of a pod.
-fn manifest(pod: &Pod) -> Value {
+pub(super) fn manifest(pod: &Pod) -> Value {
     let app = |words: &str| container("app", pod.image, words);
     let (policy, init, containers) = match pod.kind {
         Kind::Steady | Kind::HostNetwork | Kind::Volumes => {

@@ -54,6 +54,12 @@ pub enum Fate {
 }
 
 impl Link {
+    /// Whether requests are answered as soon and as well as they can be.
+    pub fn is_fine(&self) -> bool {
+        let Link { down, hole, lost, slow_by, trouble, lists: _ } = self;
+        !down && !hole && *lost == 0 && *slow_by == Span::ZERO && trouble.is_none()
+    }
+
     pub fn fate(&self, subject: &str, dice: &mut Dice) -> (Fate, Option<&'static str>) {
         if self.down {
             return (Fate::Refused, Some("API server down"));
@@ -69,7 +75,8 @@ impl Link {
         {
             return (Fate::Trouble(trouble.clone()), Some(struck_by(trouble.code)));
         }
-        if dice.chance(self.lost) {
+        // Nothing is drawn where nothing is lost, so that scenes stay as they are.
+        if self.lost > 0 && dice.chance(self.lost) {
             return (Fate::AnswerLost, Some("API answer lost"));
         }
         let slow = (self.slow_by > Span::ZERO).then_some("API server slow");

@@ -65,6 +65,8 @@ pub struct Out {
     /// Lines of watches.
     pub lines: Vec<(At, Caller, Bytes)>,
     pub stored: Vec<Stored>,
+    /// Requests that no node agent should make, and why.
+    pub refused: Vec<String>,
     /// Faults of the way that struck a request.
     pub struck: Vec<&'static str>,
 }

@@ -55,6 +55,13 @@ impl ApiServer {
             }
         }
         let done = request.and_then(|request| self.answer(at, call.verb, &request, body, out));
+        if let Err(refusal) = &done
+            && improper(refusal, &call.path)
+            && !(refusal.code == 422 && self.is_mirror(&call.path))
+        {
+            let what = format!("{:?} {}: {}", call.verb, call.path, refusal.message);
+            out.refused.push(what);
+        }
         if lost || self.link.hole {
             return;
         }
@@ -65,6 +72,16 @@ impl ApiServer {
         let body = Bytes::from(answer.to_string());
         let reply = ApiReply { status, retry_after: retry_after(status), body };
         out.answers.push((back, caller, Ok(reply)));
+    }
+
+    /// Whether a path leads to the picture of a static pod. Such a pod may have a next life, of which the server will
+    /// not hear: an end is final to it.
+    fn is_mirror(&self, path: &str) -> bool {
+        let name = path.trim_end_matches("/status").rsplit('/').next();
+        let mut mirrors = self.cluster.store.all("pods").filter(|pod| {
+            pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some()
+        });
+        mirrors.any(|pod| pod["metadata"]["name"].as_str() == name)
     }
 
     /// The status of HTTP, and the body.
@@ -307,6 +324,15 @@ impl ApiServer {
             "status": status});
         // It may have been deleted meanwhile.
         let _ = self.update(at, "status", &patch, out);
+    }
+}
+
+/// Whether the request itself is wrong. What was allowed a moment ago may not be now: a pod that named a secret has gone.
+fn improper(refusal: &Refusal, path: &str) -> bool {
+    match refusal.code {
+        400 | 405 | 422 => true,
+        403 => !["/secrets", "/configmaps", "/token"].iter().any(|part| path.contains(part)),
+        _ => false,
     }
 }
 
