@@ -1,5 +1,6 @@
 //! The cluster in a scene: what people do there, what becomes of the way to it, and what must be seen.
 
+use super::expect::equal;
 use super::node::span;
 use super::stage::{Stage, status_text};
 use crate::clock::At;
@@ -103,11 +104,6 @@ fn pod<'a>(stage: &'a Stage, name: &str) -> Option<&'a Value> {
     let mirror = format!("{name}-{NODE}");
     let api = &stage.world.api;
     api.object("pods", namespace, name).or_else(|| api.object("pods", namespace, &mirror))
-}
-
-fn equal(want: &str, found: &str) -> Result<(), String> {
-    let want = want.trim_start_matches('"');
-    if want == found { Ok(()) } else { Err(format!("found {found:?}")) }
 }
 
 fn condition(object: &Value, kind: &str, want: &[&str]) -> Result<(), String> {

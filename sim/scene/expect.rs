@@ -94,7 +94,7 @@ pub fn check(stage: &Stage, words: &[&str]) -> Result<(), String> {
     }
 }
 
-fn equal(want: &str, found: &str) -> Result<(), String> {
+pub(super) fn equal(want: &str, found: &str) -> Result<(), String> {
     let want = want.trim_start_matches('"');
     if want == found { Ok(()) } else { Err(format!("found {found:?}")) }
 }

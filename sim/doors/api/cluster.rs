@@ -104,7 +104,8 @@ impl Cluster {
         }
         let metadata = &mut object["metadata"];
         if metadata["namespace"].as_str().is_some_and(|given| given != namespace) {
-            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            let why = "the namespace of the provided object does not match the namespace sent on \
+                       the request";
             return Err(Refusal::bad(why));
         }
         if resource.namespaced {
@@ -174,7 +175,8 @@ impl Cluster {
         }
         let version = now["resourceVersion"].as_str().filter(|version| !version.is_empty());
         if version.is_some_and(|version| Some(version) != was["resourceVersion"].as_str()) {
-            let why = "the object has been modified; please apply your changes to the latest version and try again";
+            let why = "the object has been modified; please apply your changes to the latest \
+                       version and try again";
             return Err(place.conflict(why));
         }
         // Nobody writes these.

@@ -321,7 +321,10 @@ mod tests {
         let query = read(Verb::Watch, path).expect("it is one").query;
         assert_eq!(query.fields.len(), 2);
         assert_eq!((query.version, query.timeout), (Some(7), Some(Span::from_secs(300))));
-        let pod = |node: &str, namespace: &str| serde_json::json!({"metadata": {"namespace": namespace}, "spec": {"nodeName": node}});
+        let pod = |node: &str, namespace: &str| {
+            let metadata = serde_json::json!({ "namespace": namespace });
+            serde_json::json!({"metadata": metadata, "spec": {"nodeName": node}})
+        };
         assert!(query.bookmarks && query.selects(&pod("n1", "a")));
         assert!(!query.selects(&pod("n2", "a")) && !query.selects(&pod("n1", "b")));
         assert_eq!(read(Verb::Get, "/api/v1/nodes?fieldSelector=spec.nodeName=a").err(), Some(400));
