@@ -4,8 +4,6 @@ without enableServiceLinks the API server alone."""
 from agent import same, true, until
 from member import shell
 
-OPEN = "services are not looked at yet"
-
 
 def variables(w, name):
     [container] = w.containers(w.running(name))
