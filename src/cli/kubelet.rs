@@ -22,9 +22,9 @@ use steplet_core::time::Span;
 /// it is said at every start.
 const NOT_YET: &str = "not done yet, whatever is set: probes and lifecycle hooks (an event \
     names the pods that have them), eviction under pressure, rotation of container logs, bootstrap \
-    and rotation of certificates, removal of unused images, admission by ephemeral storage and \
-    extended resources; exec, attach, port-forward, /stats/summary and /metrics/cadvisor, resource \
-    and probes answer 501";
+    and rotation of certificates, pods kept over a reboot without the API server, removal of unused \
+    images, admission by node affinity, taints, ephemeral storage and extended resources; \
+    /stats/summary, /checkpoint, /logs and /metrics/cadvisor, resource and probes answer 501";
 
 /// Returns the exit status. Errors: what to tell people.
 pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Result<i32, String> {

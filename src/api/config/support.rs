@@ -61,14 +61,9 @@ const ROWS: &[Row] = &[
     row("tlsMinVersion", Honoured),
     row("rotateCertificates", NotYet),
     row("serverTLSBootstrap", NotYet),
-    row("authentication.x509", NotYet),
-    off("authentication.webhook.enabled"),
-    row("authentication.webhook.cacheTTL", NotYet),
-    // What it means for the port is said at start, in one sentence with authorization.mode.
-    row("authentication.anonymous", Honoured),
-    // Webhook, the default of files, is named at start by what it means for the port.
-    Row { as_default: &[r#""AlwaysAllow""#], ..row("authorization.mode", NotYet) },
-    row("authorization.webhook", NotYet),
+    // Without an API server to ask, what these mean for the port is said at start in one sentence.
+    row("authentication", Honoured),
+    row("authorization", Honoured),
     row("registryPullQPS", Honoured),
     row("registryBurst", Honoured),
     row("imagePullCredentialsVerificationPolicy", NotYet),
@@ -305,13 +300,13 @@ mod tests {
         check("kubeReserved", r#"{"cpu": "1", "memory": "1Gi", "pid": "9"}"#, &[], &[]);
         let disk = &["systemReserved[ephemeral-storage]"];
         check("systemReserved", r#"{"ephemeral-storage": "1Gi"}"#, disk, &[]);
-        check("authentication.x509.clientCAFile", "\"/ca\"", &["authentication.x509"], &[]);
+        check("authentication.x509.clientCAFile", "\"/ca\"", &[], &[]);
         check("memorySwap.swapBehavior", "\"NoSwap\"", &[], &[]);
         check("enforceNodeAllocatable", "[\"none\"]", &[], &[]);
         check("enforceNodeAllocatable", "[]", &[], &[]);
         check("authentication.webhook.enabled", "false", &[], &[]);
         let ttl = "authentication.webhook.cacheTTL";
-        check(ttl, "\"1m\"", &[ttl], &[]);
+        check(ttl, "\"1m\"", &[], &[]);
         check("authorization.mode", "\"AlwaysAllow\"", &[], &[]);
         check("imageGCHighThresholdPercent", "100", &[], &[]);
         check("registerNode", "false", &[], &[]);

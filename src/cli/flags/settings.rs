@@ -343,11 +343,13 @@ fn warnings(
     if !idle.is_empty() {
         warnings.push(format!("set but without effect yet: {}", idle.join(", ")));
     }
-    warnings.extend(visitors(config).map(str::to_owned));
+    if line.flags.kubeconfig.is_empty() {
+        warnings.extend(visitors(config).map(str::to_owned));
+    }
     warnings
 }
 
-/// What the words about credentials come to, as long as credentials are not looked at.
+/// What the words about credentials come to, when there is no API server to ask.
 fn visitors(config: &KubeletConfiguration) -> Option<&'static str> {
     if !config.enable_server {
         return None;
@@ -356,11 +358,13 @@ fn visitors(config: &KubeletConfiguration) -> Option<&'static str> {
     match (Visitors::of(&config.authorization.mode), anonymous) {
         (Visitors::Everybody, true) => None,
         (Visitors::Everybody, false) => Some(
-            "no credentials are looked at yet: with authorization.mode AlwaysAllow the port with TLS \
+            "without --kubeconfig nobody can be asked who calls: with \
+             authorization.mode AlwaysAllow the port with TLS \
              answers everybody, although anonymous access is off",
         ),
         (Visitors::Loopback, _) => Some(
-            "no credentials are looked at yet: the port with TLS answers whoever asks on the \
+            "without --kubeconfig nobody can be asked who calls: the port with TLS \
+                 answers whoever asks on the \
              loopback, and refuses all others",
         ),
     }
@@ -490,7 +494,8 @@ mod tests {
                 "ignored: /c/k.yaml:3:1: MaxPods: unknown field, names are case-sensitive: maxPods",
                 "ignored: /c/k.yaml:4:1: reservedCpus: unknown field; is it reservedSystemCPUs?",
                 "ignored: /c/k.yaml:6:1: maxPods: is given twice; the last one counts",
-                "no credentials are looked at yet: the port with TLS answers whoever asks on the \
+                "without --kubeconfig nobody can be asked who calls: the port with TLS \
+                 answers whoever asks on the \
                  loopback, and refuses all others",
             ]
         );
@@ -544,7 +549,8 @@ mod tests {
         );
         let settings =
             with_file("imageMinimumGCAge: 1h\nmaxPods: 5\nfailCgroupV1: true\n").unwrap();
-        let nobody = "no credentials are looked at yet: the port with TLS answers whoever asks on the \
+        let nobody = "without --kubeconfig nobody can be asked who calls: the port with TLS \
+                 answers whoever asks on the \
                       loopback, and refuses all others";
         assert_eq!(settings.warnings, ["set but without effect yet: imageMinimumGCAge", nobody]);
         let visitors = |fields: &str| with_file(fields).unwrap().warnings;
