@@ -21,6 +21,8 @@ pub struct Asks {
     next: u64,
     open: BTreeMap<Token, Open>,
     gate: Gate,
+    /// The last call to the API server was not answered.
+    silent: bool,
 }
 
 /// A call that is out: who asked for what, and since when.
@@ -98,6 +100,12 @@ impl<'a> Cx<'a> {
     /// Ends a call that was answered: its continuation, or None when it was cancelled or never asked.
     pub(crate) fn answered(&mut self, token: Token, outcome: &Outcome) -> Option<Then> {
         let open = self.asks.close(token)?;
+        if let Outcome::Api(answer) = outcome
+            && core::mem::replace(&mut self.asks.silent, answer.is_err())
+            && answer.is_ok()
+        {
+            self.say(Note::ApiBack);
+        }
         if let Some((operation, since)) = &open.operation {
             self.facts.calls.answered(operation, outcome, self.now.mono.since(*since));
         }

@@ -19,6 +19,8 @@ pub enum Note {
     Said(Box<Said>),
     /// The Node is registered, or is another one than before: `facts.node` has it.
     NodeKnown,
+    /// The API server answers again after a call that it did not.
+    ApiBack,
     /// A signal asks the program to end.
     ShutdownWanted,
 }

@@ -185,8 +185,19 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
             m.lease.on_node_known(cx);
             m.mirror.on_node_known();
         }
+        Note::ApiBack => api_back(m, cx),
         Note::ShutdownWanted => m.workers.on_shutdown(cx),
     }
+}
+
+/// Whoever rests because the API server did not answer goes on.
+fn api_back(m: &mut Managers, cx: &mut Cx<'_>) {
+    m.sources.on_api_back(cx);
+    m.services.on_api_back(cx);
+    m.volumes.on_api_back(cx);
+    m.node_object.on_api_back(cx);
+    m.status_sync.on_api_back(cx);
+    m.event_sender.on_api_back(cx);
 }
 
 fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {

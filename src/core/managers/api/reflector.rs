@@ -25,6 +25,8 @@ use steplet_api::json;
 use steplet_api::meta::{Named, ObjectMeta};
 
 const REST: Span = Span::from_millis(800);
+/// After an outage, stretched by up to as much again.
+const BACK: Span = Span::from_millis(100);
 const REST_MOST: Span = Span::from_secs(30);
 /// Objects a page of a list.
 const PAGE: u32 = 500;
@@ -126,6 +128,14 @@ impl Reflector {
         }
     }
 
+    /// The server answers somebody again: no need to wait, but not all at the same moment.
+    pub fn on_api_back(&mut self, cx: &Cx<'_>) {
+        if let State::Resting { until, .. } = &mut self.state {
+            self.pause = None;
+            *until = (*until).min(cx.now.mono + self.rng.jitter(BACK, 100));
+        }
+    }
+
     pub fn on_tick(&mut self, cx: &mut Cx<'_>, then: impl Into<Then>) {
         match self.state {
             State::Resting { until, list } if until <= cx.now.mono => match list {
@@ -150,8 +160,10 @@ impl Reflector {
                 Ok(_) => {
                     let status = json::from_slice::<WatchLine<ApiStatus>>(line).map(|it| it.0);
                     let refusal = Refusal::of_status(status.unwrap_or_default());
-                    if !refusal.is_expired() {
-                        self.complain(refusal.message);
+                    // That it is only behind is no trouble, and the list may come at once.
+                    match refusal.is_expired() {
+                        true => self.pause = None,
+                        false => self.complain(refusal.message),
                     }
                 }
             }
@@ -226,6 +238,7 @@ impl Reflector {
             (State::Listing { .. } | State::Watching { .. }, Err(refusal))
                 if refusal.is_expired() =>
             {
+                self.pause = None;
                 self.rest(cx, true);
                 None
             }

@@ -65,6 +65,10 @@ impl Services {
         self.reflector.deadline()
     }
 
+    pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
+        self.reflector.on_api_back(cx);
+    }
+
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
         self.reflector.on_tick(cx, Ask::Follow);
     }

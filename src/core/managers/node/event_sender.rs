@@ -24,6 +24,8 @@ use steplet_api::time::Time;
 
 const QUEUE_MOST: usize = 500;
 const REST: Span = Span::from_secs(10);
+/// After an outage.
+const BACK: Span = Span::from_secs(1);
 const TRIES_MOST: u32 = 12;
 /// What is remembered of events that were sent: the oldest goes first.
 const KNOWN_MOST: usize = 512;
@@ -86,6 +88,10 @@ impl EventSender {
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
         self.rest_until.filter(|_| self.sending.is_none() && !self.queue.is_empty())
+    }
+
+    pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
+        self.rest_until = self.rest_until.map(|at| at.min(cx.now.mono + BACK));
     }
 
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {

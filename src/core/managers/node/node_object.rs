@@ -140,6 +140,13 @@ impl NodeObject {
         own.into_iter().chain(self.reflector.deadline()).min()
     }
 
+    pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
+        self.reflector.on_api_back(cx);
+        if let Stage::Resting(until) = &mut self.stage {
+            *until = (*until).min(cx.now.mono + REST);
+        }
+    }
+
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
         self.reflector.on_tick(cx, Ask::Follow);
         match self.stage {

@@ -32,6 +32,8 @@ use steplet_api::status::{PodCondition, PodStatus, phase};
 
 /// After a failure, doubled up to the most: upstream looks again every ten seconds.
 const REST: Span = Span::from_secs(1);
+/// After an outage.
+const BACK: Span = Span::from_millis(100);
 const REST_MOST: Span = Span::from_secs(10);
 /// Requests under way at once.
 const AT_ONCE: usize = 8;
@@ -109,6 +111,11 @@ impl StatusSync {
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
         self.not_before.filter(|_| !self.wanted.is_empty())
+    }
+
+    pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
+        self.rest = None;
+        self.not_before = self.not_before.map(|at| at.min(cx.now.mono + BACK));
     }
 
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {

@@ -336,6 +336,10 @@ impl Volumes {
         }
     }
 
+    pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
+        self.objects.on_api_back(cx);
+    }
+
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
         self.objects.on_tick(cx);
         self.tokens.on_tick(cx);

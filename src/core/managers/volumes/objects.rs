@@ -329,6 +329,14 @@ impl Objects {
         reflectors.min()
     }
 
+    pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
+        for wanted in self.wanted.values_mut() {
+            if let How::Watch { reflector, .. } = &mut wanted.how {
+                reflector.on_api_back(cx);
+            }
+        }
+    }
+
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
         for (key, wanted) in &mut self.wanted {
             if let How::Watch { reflector, .. } = &mut wanted.how {

@@ -154,6 +154,10 @@ impl Sources {
         self.settle(cx);
     }
 
+    pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
+        self.api.reflector().on_api_back(cx);
+    }
+
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
         self.api.reflector().on_tick(cx, Ask::Api);
         let due: Vec<Timer> =
