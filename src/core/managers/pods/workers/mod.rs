@@ -355,6 +355,14 @@ impl Workers {
         if cx.facts.pleg.strangers_of(name, namespace).any(|other| other != uid) {
             return;
         }
+        // Of one that was seen, something has changed or was not shown yet: a dead sandbox may have a live container.
+        let pleg = &cx.facts.pleg;
+        let mut others = pleg.views().iter().filter(|(other, _)| *other != uid);
+        if others.any(|(other, view)| {
+            (&*view.name, &*view.namespace) == (name, namespace) && !pleg.fresh(other)
+        }) {
+            return self.wake_at(cx, uid, cx.now.mono + PAUSE);
+        }
         let vote = admit::vote(&worker.pod, uid, cx.facts);
         match vote {
             Ok(()) if finished_otherwise(&worker.pod, cx.facts.pleg.view(uid)) => {
