@@ -72,7 +72,9 @@ fn chosen<'a>(
     let reason =
         worker.and_then(|w| w.reasons().get(name)).map_or("ContainerCreating", |r| &*r.reason);
     let text = format!("container {name:?} in pod {pod:?} is waiting to start: {reason}\n");
-    view.and_then(|v| v.container(name)).filter(ran).ok_or((400, text))
+    // While the next one is made, the last one's words are what there is (validateContainerLogStatus).
+    let found = view.and_then(|v| v.container(name).filter(ran).or_else(|| v.previous(name)));
+    found.ok_or((400, text))
 }
 
 fn options(query: &[(String, String)], now: Wall) -> Result<LogQuery, Refusal> {
