@@ -34,9 +34,11 @@ impl World {
                 self.api.left(caller);
             }
             Effect::Reply { request, reply } => {
-                self.replies.insert(request, reply);
+                self.reply(request, reply);
             }
-            Effect::SendLog { .. } | Effect::EndLog { .. } | Effect::Stream { .. } => {}
+            Effect::SendLog { request, log } => self.send_log(request, &log),
+            Effect::EndLog { request } => self.end_log(request),
+            Effect::Stream { request, url } => self.stream(request, url),
             Effect::Exit(status) => self.end_agent(Some(status)),
         }
     }
@@ -172,6 +174,7 @@ impl World {
                 self.kernel.make(&parent);
             }
             Fact::ContainerExited { container, .. } => {
+                self.cut_streams(container);
                 let Some(found) = self.runtime.container(container) else { return };
                 let Some(message) = &found.app.message else { return };
                 let path = &found.config.annotations;
@@ -181,6 +184,9 @@ impl World {
                 if let Some(mount) = mount {
                     self.disk.write(&mount.host_path, message.as_bytes());
                 }
+            }
+            Fact::SandboxStopped { sandbox, .. } => {
+                self.cut_streams(sandbox);
             }
             _ => {}
         }

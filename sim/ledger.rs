@@ -378,7 +378,7 @@ impl Ledger {
             Fact::ContainerRemoved { container, cause } => {
                 self.with(container, |record| record.removed = Some(*cause));
             }
-            Fact::ImagePulled { .. } => {}
+            Fact::ImagePulled { .. } | Fact::Stream { .. } => {}
         }
     }
 

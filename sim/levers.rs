@@ -1,9 +1,10 @@
 //! What an outsider can do to the world: edit manifests, set the clock, kill and break things.
 
 use crate::doors::disk::fault;
+use crate::doors::listen::Manner;
 use crate::doors::runtime::{Out, Pace};
 use crate::setup::{LOGS_DIR, ROOT_DIR};
-use crate::trace::{Change, Seen};
+use crate::trace::{Change, Seen, StreamEnd};
 use crate::world::{Due, World};
 use bytes::Bytes;
 use steplet_core::event::{FaultKind, Outcome};
@@ -124,6 +125,7 @@ impl World {
         self.runtime.crash();
         self.change(&Change::RuntimeCrashed);
         self.drop_rpcs();
+        self.end_streams(StreamEnd::Server, |_, _| true);
     }
 
     /// A program in a container dies.
@@ -160,6 +162,7 @@ impl World {
         self.disk.manifests.missing = false;
         self.runtime.network_down = false;
         self.runtime.set_pace(Pace(if self.setup.swift { 0 } else { 100 }));
+        self.listen.manner = Manner::Serves;
         self.release_hung();
         self.heal_api();
         if self.agent.is_none() {

@@ -7,19 +7,58 @@ use crate::ledger::{Ask, Ledger};
 use bytes::Bytes;
 use steplet_core::effect::Effect;
 use steplet_core::event::Event;
+use steplet_core::ids::RequestId;
 use steplet_core::time::{Now, Wall};
 
 /// A change inside the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     SandboxRan(SandboxFact),
-    SandboxStopped { sandbox: String, cause: Cause },
-    SandboxRemoved { sandbox: String },
+    SandboxStopped {
+        sandbox: String,
+        cause: Cause,
+    },
+    SandboxRemoved {
+        sandbox: String,
+    },
     ContainerCreated(Box<ContainerFact>),
-    ContainerStarted { container: String },
-    ContainerExited { container: String, exit_code: i32, cause: Cause },
-    ContainerRemoved { container: String, cause: Cause },
-    ImagePulled { image: String },
+    ContainerStarted {
+        container: String,
+    },
+    ContainerExited {
+        container: String,
+        exit_code: i32,
+        cause: Cause,
+    },
+    ContainerRemoved {
+        container: String,
+        cause: Cause,
+    },
+    ImagePulled {
+        image: String,
+    },
+    /// A stream between a client of the agent and the runtime's streaming server.
+    Stream {
+        request: RequestId,
+        what: Streamed,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streamed {
+    Opened,
+    /// The client has this status instead.
+    Refused(u16),
+    Ended(StreamEnd),
+}
+
+/// Who ended a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    Client,
+    Server,
+    /// Its process is gone.
+    Agent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

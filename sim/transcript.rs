@@ -158,7 +158,8 @@ fn fact_text(ledger: &Ledger, fact: &Fact) -> Option<String> {
         Fact::SandboxRemoved { .. }
         | Fact::ContainerCreated(_)
         | Fact::ContainerRemoved { .. }
-        | Fact::ImagePulled { .. } => return None,
+        | Fact::ImagePulled { .. }
+        | Fact::Stream { .. } => return None,
     })
 }
 

@@ -8,6 +8,7 @@ use crate::doors::api::{self, ApiServer};
 use crate::doors::disk::Disk;
 use crate::doors::helper;
 use crate::doors::kernel::Kernel;
+use crate::doors::listen::Listen;
 use crate::doors::rpc::{RpcDoor, Weather};
 use crate::doors::runtime::{Caller, Out, Runtime, Wake};
 use crate::ledger::{Ask, Ledger};
@@ -16,9 +17,9 @@ use crate::trace::{Moment, Seen, Violation, Witness};
 use std::collections::BTreeMap;
 use steplet_core::Core;
 use steplet_core::chain::{self, Chain};
-use steplet_core::effect::{Effect, HelperOp, Reply};
-use steplet_core::event::{Boot, Event, Item, Listener, Outcome, Request, RpcError, Signal};
-use steplet_core::ids::{RequestId, Token};
+use steplet_core::effect::{Effect, HelperOp};
+use steplet_core::event::{Boot, Event, Item, Outcome, RpcError, Signal};
+use steplet_core::ids::Token;
 use steplet_core::time::Span;
 
 pub struct World {
@@ -44,9 +45,8 @@ pub struct World {
     pub chain: Chain,
     pub steps: u64,
     pub(crate) callers: u64,
-    requests: u64,
-    /// Replies that nobody has taken yet.
-    pub replies: BTreeMap<RequestId, Reply>,
+    /// The clients of its ports.
+    pub listen: Listen,
     /// The agent is late by so much when it is woken by its timer.
     late: Span,
     /// When this life of the agent began.
@@ -106,8 +106,7 @@ impl World {
             chain: Chain::default(),
             steps: 0,
             callers: 0,
-            requests: 0,
-            replies: BTreeMap::new(),
+            listen: Listen::default(),
             late: Span::ZERO,
             started_at: At(0),
             spinning: 0,
@@ -280,7 +279,7 @@ impl World {
     }
 
     /// One step of the core, and what it asked for.
-    fn step(&mut self, event: Event) {
+    pub(crate) fn step(&mut self, event: Event) {
         self.show(&Seen::Event(&event));
         let Some(agent) = &mut self.agent else { return };
         let now = self.clock.now();
@@ -361,6 +360,7 @@ impl World {
         }
         self.disk.manifests.forget();
         self.api.forget();
+        self.drop_connections();
         self.show(&Seen::Ended(status));
     }
 
@@ -368,28 +368,6 @@ impl World {
         if self.agent.is_some() {
             self.step(Event::Signal(signal));
         }
-    }
-
-    /// Asks one of the agent's HTTP endpoints (`/pods`, with a query or without); the reply comes into `replies`.
-    pub fn request(&mut self, listener: Listener, path: &str) -> Option<RequestId> {
-        self.agent.as_ref()?;
-        self.requests += 1;
-        let id = RequestId(self.requests);
-        let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        self.step(Event::Request(Box::new(Request {
-            id,
-            listener,
-            method: "GET".into(),
-            path: path.into(),
-            query: pairs.map(|(key, value)| (key.into(), value.into())).collect(),
-            loopback: true,
-            certificate: None,
-            bearer: None,
-            upgrade: false,
-        })));
-        Some(id)
     }
 }
 
@@ -402,6 +380,7 @@ fn fork(core: &Core) -> Core {
 mod tests {
     use super::*;
     use crate::doors::runtime::Flavour;
+    use steplet_core::event::Listener;
 
     #[test]
     fn a_request_is_answered_and_time_passes_without_one() {
@@ -411,7 +390,7 @@ mod tests {
         world.run_for(Span::from_secs(10));
         let id = world.request(Listener::Healthz, "/healthz").expect("the agent runs");
         world.run_for(Span::from_secs(1));
-        assert_eq!(world.replies.get(&id).map(|reply| reply.status), Some(200));
+        assert_eq!(world.listen.replies.get(&id).map(|reply| reply.status), Some(200));
         assert_eq!(world.at(), At(0) + Span::from_secs(11));
     }
 

@@ -10,10 +10,10 @@ mod grace;
 mod healthy;
 mod labels;
 mod one_live;
+mod pairs;
 mod secrets;
 pub mod settled;
 mod status;
-mod tokens;
 
 use crate::doors::api::Stored;
 use crate::ledger::{Ask, Ledger};
@@ -58,7 +58,8 @@ impl Judges {
             Box::new(labels::Labels),
             Box::new(healthy::Healthy),
             Box::<grace::Grace>::default(),
-            Box::<tokens::Tokens>::default(),
+            Box::<pairs::tokens::Tokens>::default(),
+            Box::<pairs::visitors::Visitors>::default(),
             Box::<backoff::Backoff>::default(),
             Box::<calls::Calls>::default(),
             Box::<bounds::Bounds>::default(),

@@ -1,9 +1,11 @@
-//! A fake behind each door of the agent: the runtime, the disk, the kernel, the helper pool, the API server.
+//! A fake behind each door of the agent: the runtime, the disk, the kernel, the helper pool, the API server,
+//! and the clients of its ports.
 
 pub mod api;
 pub mod disk;
 pub mod helper;
 pub mod kernel;
+pub mod listen;
 pub mod manifests;
 pub mod rpc;
 pub mod runtime;

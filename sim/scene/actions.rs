@@ -7,7 +7,7 @@ use crate::doors::rpc::{Fate, Rule};
 use crate::doors::runtime::Pace;
 use crate::setup::NODE;
 use bytes::Bytes;
-use steplet_core::event::{Listener, RpcError, Signal};
+use steplet_core::event::{RpcError, Signal};
 use steplet_core::time::Span;
 
 /// How long a helper hangs: as long as the pool waits for a job.
@@ -16,12 +16,14 @@ const HANG: Span = Span::from_secs(120);
 /// Does what a line says. An error means that the line makes no sense here.
 pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
     match words {
+        ["get" | "post" | "leave" | "stream" | "streams", ..] | ["put", "10250", ..] => {
+            super::visit::act(stage, words)
+        }
         ["put" | "remove" | "rename" | "serve" | "manifests", ..] => files(stage, words),
         ["api", rest @ ..] => super::api::act(stage, rest),
         ["runtime", rest @ ..] => runtime(stage, rest),
         ["disk", rest @ ..] => disk(stage, rest),
         ["helper", rest @ ..] => helper(stage, rest),
-        ["get", port, path] => get(stage, port, path),
         ["exit", ..] | ["take", ..] | ["kill", "sandbox", ..] => trouble(stage, words),
         ["clock", step] => clock(stage, step),
         ["start", "agent"] => {
@@ -214,15 +216,4 @@ fn disk(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         _ => return Err("want disk full, roomy, read-only or writable".into()),
     }
     Ok(())
-}
-
-fn get(stage: &mut Stage, port: &str, path: &str) -> Result<(), String> {
-    let listener = match port {
-        "10250" => Listener::Secure,
-        "10255" => Listener::ReadOnly,
-        "10248" => Listener::Healthz,
-        _ => return Err(format!("nobody listens on {port}")),
-    };
-    let asked = stage.world.request(listener, path);
-    asked.map(|_| ()).ok_or_else(|| "the agent is not running".into())
 }

@@ -76,6 +76,18 @@ fn way(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
             world.with_api(|api, at, out| api.cut_watches(at, out));
         }
         ["forgets"] => world.api.expire(),
+        ["token", token, "is", user] => {
+            world.api.users.insert((*token).to_owned(), (*user).to_owned());
+        }
+        ["allows", "everybody"] => world.api.allows = true,
+        ["allows", "nobody"] => {
+            world.api.allows = false;
+            world.api.grants.clear();
+        }
+        ["allows", who, verb, subresource] => {
+            world.api.allows = false;
+            world.api.grants.insert(((*who).to_owned(), format!("{verb} {subresource}")));
+        }
         _ => return Err(format!("no such work on the API server: {:?}", words.join(" "))),
     }
     Ok(())

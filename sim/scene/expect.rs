@@ -13,7 +13,7 @@ use steplet_core::sealed::Sealed;
 use steplet_core::time::Span;
 
 /// The first words of transcript lines.
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 31] = [
     "event",
     "status",
     "RunPodSandbox",
@@ -36,6 +36,9 @@ const VERBS: [&str; 28] = [
     "cancel",
     "reply",
     "send-log",
+    "stream",
+    "stream-refused",
+    "stream-ended",
     "stored",
     "end-log",
     "agent-exit",

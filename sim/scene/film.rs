@@ -8,7 +8,7 @@ use crate::doors::api::Stored;
 use crate::doors::api::request::Request;
 use crate::ledger::{Ask, Ledger};
 use crate::setup::NODE;
-use crate::trace::{Cause, Fact, Moment, Seen, Violation, Witness};
+use crate::trace::{Cause, Fact, Moment, Seen, Streamed, Violation, Witness};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -264,6 +264,19 @@ impl Film {
             | Fact::SandboxRemoved { .. }
             | Fact::ContainerRemoved { .. }
             | Fact::ImagePulled { .. } => {}
+            Fact::Stream { request, what } => {
+                let path = self.requests.get(request).cloned().unwrap_or_default();
+                match what {
+                    Streamed::Opened => {}
+                    Streamed::Refused(status) => {
+                        self.add(at, format!("stream-refused {path} {status}"));
+                    }
+                    Streamed::Ended(by) => {
+                        let by = format!("{by:?}").to_lowercase();
+                        self.add(at, format!("stream-ended {path} by={by}"));
+                    }
+                }
+            }
         }
     }
 

@@ -10,6 +10,7 @@ mod names;
 mod node;
 mod script;
 mod stage;
+mod visit;
 
 use crate::clock::At;
 pub use crate::doors::manifests::Reader;

@@ -54,6 +54,13 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
                 return Err("want `node api up` or `node api down`".into());
             }
         }
+        "enableDebuggingHandlers" => settings.debugging_handlers = *value == "true",
+        "authentication.anonymous.enabled"
+        | "authentication.webhook.enabled"
+        | "authentication.webhook.cacheTTL"
+        | "authorization.mode"
+        | "authorization.webhook.cacheAuthorizedTTL"
+        | "authorization.webhook.cacheUnauthorizedTTL" => guard(setup, key, value)?,
         "nodeStatusUpdateFrequency"
         | "nodeStatusReportFrequency"
         | "nodeLeaseDurationSeconds"
@@ -87,6 +94,20 @@ fn joined(setup: &mut Setup, key: &str, value: &str) -> Result<(), String> {
             }
         }
         _ => settings.register = value == "true",
+    }
+    Ok(())
+}
+
+/// Who may ask on 10250; kubelet's defaults for the rest.
+fn guard(setup: &mut Setup, key: &str, value: &str) -> Result<(), String> {
+    let auth = setup.settings.auth.get_or_insert_default();
+    match key {
+        "authentication.anonymous.enabled" => auth.anonymous = value == "true",
+        "authentication.webhook.enabled" => auth.token_reviews = value == "true",
+        "authentication.webhook.cacheTTL" => auth.token_ttl = span(value)?,
+        "authorization.webhook.cacheAuthorizedTTL" => auth.allowed_ttl = span(value)?,
+        "authorization.webhook.cacheUnauthorizedTTL" => auth.denied_ttl = span(value)?,
+        _ => auth.always_allow = value == "AlwaysAllow",
     }
     Ok(())
 }

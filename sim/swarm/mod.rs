@@ -2,6 +2,7 @@
 
 pub mod faults;
 mod users;
+mod visitors;
 mod workload;
 
 use crate::checkers::{Judges, settled};
@@ -15,8 +16,10 @@ use crate::world::World;
 use faults::Faults;
 use std::collections::BTreeMap;
 use steplet_core::event::Listener;
+use steplet_core::settings::AuthSettings;
 use steplet_core::time::Span;
 use users::Users;
+use visitors::Visitors;
 use workload::Workload;
 
 #[derive(Clone, Debug)]
@@ -62,6 +65,10 @@ pub fn run(plan: &Plan, witness: Option<Box<dyn Witness>>) -> Verdict {
     // Half of the nodes are members of a cluster.
     if dice.child(12).chance(50) {
         setup.join();
+        // Where they can be told apart, half of them tell their visitors apart.
+        if dice.child(14).chance(50) {
+            setup.settings.auth = Some(AuthSettings { anonymous: true, ..AuthSettings::default() });
+        }
     }
     let mut world = World::new(setup);
     world.watch_by(Box::new(Judges::all()));
@@ -72,12 +79,13 @@ pub fn run(plan: &Plan, witness: Option<Box<dyn Witness>>) -> Verdict {
     let of_cluster = if world.setup().settings.api.is_some() { plan.pods * 2 / 5 } else { 0 };
     let mut workload = Workload::new(dice.child(10), plan.pods - of_cluster, &world);
     let mut users = Users::new(dice.child(13), of_cluster, &mut world);
+    let mut visitors = Visitors::new(dice.child(15), &mut world);
     let mut faults = Faults::new(dice.child(11), world.at());
     world.start_agent();
     let end = world.at() + plan.span;
     while world.at() < end && world.violations.len() < VIOLATIONS_MOST {
         let pause = (world.at() + TROUBLE).min(At(end.0.saturating_sub(QUIET.0)));
-        trouble(plan, &mut world, (&mut workload, &mut users), &mut faults, pause);
+        trouble(plan, &mut world, (&mut workload, &mut users, &mut visitors), &mut faults, pause);
         workload.rest(&mut world);
         users.rest(&mut world);
         faults.heal(&mut world, QUIET + Span::from_secs(20));
@@ -96,7 +104,7 @@ pub fn run(plan: &Plan, witness: Option<Box<dyn Witness>>) -> Verdict {
 fn trouble(
     plan: &Plan,
     world: &mut World,
-    (workload, users): (&mut Workload, &mut Users),
+    (workload, users, visitors): (&mut Workload, &mut Users, &mut Visitors),
     faults: &mut Faults,
     until: At,
 ) {
@@ -108,7 +116,7 @@ fn trouble(
         let next = work.min(deed).min(fault).min(look).min(until);
         world.run_until(next.max(world.at()));
         if look <= next {
-            world.request(Listener::Secure, "/pods");
+            visitors.come(world);
             look = world.at() + LOOK;
         } else if work <= next {
             workload.act(world);

@@ -176,6 +176,20 @@ pub struct AuthSettings {
     pub denied_ttl: Span,
 }
 
+/// Kubelet's defaults.
+impl Default for AuthSettings {
+    fn default() -> AuthSettings {
+        AuthSettings {
+            anonymous: false,
+            token_reviews: true,
+            token_ttl: Span::from_secs(120),
+            always_allow: false,
+            allowed_ttl: Span::from_secs(300),
+            denied_ttl: Span::from_secs(30),
+        }
+    }
+}
+
 /// Whom the port with TLS answers while nobody can be told apart: credentials are not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Visitors {

@@ -27,10 +27,11 @@ use link::{Fate, Link};
 use refusal::Refusal;
 use request::{Request, Resource};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use steplet_core::effect::ApiCall;
 use steplet_core::event::ApiReply;
+use steplet_core::sealed::Sealed;
 use steplet_core::time::Span;
 use vault::Vault;
 use watch::Watches;
@@ -118,8 +119,10 @@ pub struct ApiServer {
     pub signs: bool,
     /// Who a token belongs to: what token reviews answer.
     pub users: BTreeMap<String, String>,
-    /// What subject access reviews answer.
+    /// Subject access reviews allow everything; else what `grants` has.
     pub allows: bool,
+    /// By user or group: `get metrics`, verb and subresource of a node.
+    pub grants: BTreeSet<(String, String)>,
 }
 
 const GONE: &str = "unexpected EOF";
@@ -139,6 +142,7 @@ impl ApiServer {
             signs: true,
             users: BTreeMap::new(),
             allows: true,
+            grants: BTreeSet::new(),
         }
     }
 
@@ -205,6 +209,11 @@ impl ApiServer {
     /// The secrets that the agent's door has sealed.
     pub fn vault(&self) -> &Vault {
         &self.vault
+    }
+
+    /// The agent's door seals what a visitor brought.
+    pub fn seal(&mut self, secret: &str) -> Sealed {
+        self.vault.seal(secret)
     }
 
     /// How long a message is on its way.

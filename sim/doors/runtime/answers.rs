@@ -85,6 +85,18 @@ pub fn decode(method: &str, body: &[u8]) -> Result<Work, RpcError> {
             Work::RemoveImage { image: image_name(read::<cri::RemoveImageRequest>(body)?.image) }
         }
         "ImageFsInfo" => Work::ImageFs,
+        "Exec" => {
+            let container = read::<cri::ExecRequest>(body)?.container_id;
+            Work::Stream { kind: "exec", container }
+        }
+        "Attach" => {
+            let container = read::<cri::AttachRequest>(body)?.container_id;
+            Work::Stream { kind: "attach", container }
+        }
+        "PortForward" => {
+            Work::PortForward { sandbox: read::<cri::PortForwardRequest>(body)?.pod_sandbox_id }
+        }
+        "ExecSync" => Work::ExecSync(read(body)?),
         _ => return Err(unimplemented(method)),
     })
 }
@@ -151,6 +163,12 @@ impl Runtime {
                 answer(())
             }
             Work::ImageFs => answer(self.images.filesystem(wall)),
+            Work::Stream { kind, container } => {
+                // Both answers have the URL only, in the same place.
+                self.stream(kind, &container).and_then(|url| answer(cri::ExecResponse { url }))
+            }
+            Work::PortForward { sandbox } => self.port_forward(&sandbox).and_then(answer),
+            Work::ExecSync(request) => self.exec_sync(&request).and_then(answer),
             Work::Known(answer) => answer,
         }
     }

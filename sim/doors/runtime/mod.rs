@@ -11,6 +11,7 @@ mod containers;
 mod images;
 mod lists;
 mod sandboxes;
+mod streaming;
 #[cfg(test)]
 mod tests;
 
@@ -147,6 +148,15 @@ enum Work {
         image: String,
     },
     ImageFs,
+    /// `exec` or `attach`.
+    Stream {
+        kind: &'static str,
+        container: String,
+    },
+    PortForward {
+        sandbox: String,
+    },
+    ExecSync(cri::ExecSyncRequest),
     /// Decided when the call came in: refused, or looked up then and told later.
     Known(Answer),
 }

@@ -59,7 +59,9 @@ impl Auth {
     pub fn enter(&mut self, cx: &mut Cx<'_>, auth: &AuthSettings, request: Box<Request>) -> Entry {
         let now = cx.now.mono;
         if let Some(Ok(user)) = &request.certificate {
-            let user = user.clone();
+            let mut user = user.clone();
+            // As whoever is known belongs to (authenticator/group in apiserver); a token's review says so itself.
+            user.groups.push("system:authenticated".into());
             return self.authorize(cx, auth, request, user);
         }
         if let Some(token) = request.bearer.filter(|_| auth.token_reviews) {
@@ -73,7 +75,8 @@ impl Auth {
                 None => self.review(cx, request, token),
             };
         }
-        if auth.anonymous && request.bearer.is_none() && request.certificate.is_none() {
+        let nameless = request.bearer.is_none() || !auth.token_reviews;
+        if auth.anonymous && nameless && request.certificate.is_none() {
             let groups = ["system:unauthenticated".into()].into();
             let user = User { name: "system:anonymous".into(), groups, ..User::default() };
             return self.authorize(cx, auth, request, user);
@@ -235,9 +238,11 @@ impl Auth {
                 status["allowed"] == true && status["denied"] != true
             }
             Err(refusal) => {
+                log::warn!("The API server cannot say who may what: {}", refusal.message);
                 let why = format!(
-                    "Internal Error: the API server could not be asked: {}\n",
-                    refusal.message
+                    "Authorization error (user={}, verb={}, resource=nodes, subresource={asked})",
+                    user.name,
+                    verb(&request.method),
                 );
                 return Entry::Not(id, text(500, why));
             }

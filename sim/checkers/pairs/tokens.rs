@@ -4,10 +4,10 @@ use super::Judge;
 use crate::clock::At;
 use crate::ledger::{Ask, Ledger};
 use crate::trace::Moment;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use steplet_core::effect::{Call, Effect, Verb};
 use steplet_core::event::Event;
-use steplet_core::ids::{RequestId, Token};
+use steplet_core::ids::Token;
 use steplet_core::time::Span;
 
 #[derive(Default)]
@@ -15,12 +15,7 @@ pub struct Tokens {
     /// Calls with a deadline, and when it ends.
     open: BTreeMap<Token, Option<At>>,
     last: Token,
-    requests: BTreeMap<RequestId, At>,
-    answered: BTreeSet<RequestId>,
 }
-
-/// The agent answers an HTTP request within this time.
-const REPLY_WITHIN: Span = Span::from_secs(10);
 
 impl Tokens {
     fn call(&mut self, at: At, token: Token, call: &Call, out: &mut Vec<String>) {
@@ -43,16 +38,12 @@ impl Tokens {
         for (token, _) in self.open.extract_if(.., |_, deadline| late(deadline)) {
             out.push(format!("call {} got no answer until its deadline", token.0));
         }
-        let overdue = self.requests.extract_if(.., |_, since| at.since(*since) > REPLY_WITHIN);
-        for (request, _) in overdue {
-            out.push(format!("request {} got no reply", request.0));
-        }
     }
 }
 
 impl Judge for Tokens {
     fn promise(&self) -> &'static str {
-        "every call is answered once, every request is replied to once"
+        "every call is answered once"
     }
 
     fn started(&mut self, _: &Ledger, _: Moment) {
@@ -71,9 +62,6 @@ impl Judge for Tokens {
             Event::Item { token, .. } if !self.open.contains_key(token) => {
                 out.push(format!("an item of call {}, which is not open", token.0));
             }
-            Event::Request(request) => {
-                self.requests.insert(request.id, moment.at);
-            }
             Event::Tick => self.late(moment.at, out),
             _ => {}
         }
@@ -91,12 +79,6 @@ impl Judge for Tokens {
                 Effect::Call { token, call } => self.call(moment.at, *token, call, out),
                 Effect::Cancel(token) if self.open.remove(token).is_none() => {
                     out.push(format!("call {} is cancelled and is not open", token.0));
-                }
-                Effect::Reply { request, .. } | Effect::SendLog { request, .. } => {
-                    self.requests.remove(request);
-                    if !self.answered.insert(*request) {
-                        out.push(format!("request {} is replied to twice", request.0));
-                    }
                 }
                 _ => {}
             }
