@@ -54,6 +54,8 @@ fn settings() -> Settings {
         pod_logs_dir: LOGS_DIR.into(),
         container_links_dir: LINKS_DIR.into(),
         static_pod_path: MANIFESTS.into(),
+        // A chore of each minute, for the scenes and seeds that are about it.
+        iptables_chains: false,
         ..Settings::default()
     }
 }

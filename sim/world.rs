@@ -213,7 +213,7 @@ impl World {
             Due::Helper { caller, op }
                 if !self.is_open(caller) && matches!(*op, HelperOp::FetchManifest { .. }) => {}
             Due::Helper { caller, op } => {
-                let outcome = helper::run(&op, &mut self.disk);
+                let outcome = helper::run(&op, &mut self.disk, &mut self.kernel);
                 let refused = matches!(outcome, Outcome::Helper(Err(_)));
                 if refused && matches!(*op, HelperOp::FetchManifest { .. }) {
                     *self.struck.entry("manifest URL refuses").or_default() += 1;

@@ -1,6 +1,7 @@
 //! The helper pool: work that takes its time, and may hang.
 
 use super::disk::{Disk, fault};
+use super::kernel::Kernel;
 use crate::dice::Dice;
 use steplet_core::effect::HelperOp;
 use steplet_core::event::{Fault, FaultKind, HelperReply, Outcome};
@@ -12,6 +13,7 @@ pub fn time(op: &HelperOp, dice: &mut Dice) -> Span {
         HelperOp::SetUpPod(_) => dice.millis(3, 80),
         HelperOp::TearDownPod { .. } | HelperOp::RemoveTree { .. } => dice.millis(2, 150),
         HelperOp::FetchManifest { .. } => dice.millis(5, 2_000),
+        HelperOp::KeepChains { .. } => dice.millis(5, 500),
     }
 }
 
@@ -22,17 +24,21 @@ pub fn subject(op: &HelperOp) -> &str {
         HelperOp::TearDownPod { pod_dir } => pod_dir,
         HelperOp::RemoveTree { path } => path,
         HelperOp::FetchManifest { .. } => "the manifest URL",
+        HelperOp::KeepChains { .. } => "iptables",
     }
 }
 
 /// Does the work, at its end.
-pub fn run(op: &HelperOp, disk: &mut Disk) -> Outcome {
+pub fn run(op: &HelperOp, disk: &mut Disk, kernel: &mut Kernel) -> Outcome {
     let done = |result: Result<(), Fault>| Outcome::Helper(result.map(|()| HelperReply::Done));
     match op {
         HelperOp::SetUpPod(setup) => {
             Outcome::Helper(disk.set_up_pod(setup).map(HelperReply::PodReady))
         }
         HelperOp::TearDownPod { pod_dir } => done(disk.tear_down_pod(pod_dir)),
+        HelperOp::KeepChains { whole } => {
+            Outcome::Helper(Ok(HelperReply::Chains(kernel.iptables.keep(*whole))))
+        }
         HelperOp::RemoveTree { path } => done(disk.remove_tree(path)),
         HelperOp::FetchManifest { url, .. } => match disk.manifests.fetch(url) {
             Ok(None) => Outcome::Same,

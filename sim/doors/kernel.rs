@@ -1,14 +1,35 @@
-//! The cgroup tree.
+//! The cgroup tree, and the tables of iptables.
 
 use super::disk::fault;
 use std::collections::BTreeMap;
 use steplet_core::effect::{KernelOp, Signals};
-use steplet_core::event::{Fault, FaultKind, KernelReply};
+use steplet_core::event::{Chains, Fault, FaultKind, Kept, KernelReply};
 
 #[derive(Debug, Default)]
 pub struct Kernel {
     /// Values by file name, for each cgroup.
     cgroups: BTreeMap<String, BTreeMap<String, String>>,
+    pub iptables: Iptables,
+}
+
+/// Of the chains it is enough to know whether they are there.
+#[derive(Debug, Default)]
+pub struct Iptables {
+    pub absent: bool,
+    pub stands: bool,
+}
+
+impl Iptables {
+    pub fn keep(&mut self, _whole: bool) -> Chains {
+        let absent = |program: &str| {
+            Err(fault(FaultKind::NotFound, format!("cannot start {program}: no such file")))
+        };
+        if self.absent {
+            return Chains { ipv4: absent("iptables"), ipv6: absent("ip6tables") };
+        }
+        let kept = if std::mem::replace(&mut self.stands, true) { Kept::There } else { Kept::Made };
+        Chains { ipv4: Ok(kept), ipv6: Ok(kept) }
+    }
 }
 
 impl Kernel {
@@ -67,6 +88,7 @@ impl Kernel {
     }
 
     pub fn reboot(&mut self) {
+        self.iptables.stands = false;
         self.cgroups.clear();
     }
 }

@@ -22,6 +22,10 @@ pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         ["put" | "remove" | "rename" | "serve" | "manifests", ..] => files(stage, words),
         ["api", rest @ ..] => super::api::act(stage, rest),
         ["runtime", rest @ ..] => runtime(stage, rest),
+        ["iptables", "flushed"] => {
+            stage.world.kernel.iptables.stands = false;
+            Ok(())
+        }
         ["disk", rest @ ..] => disk(stage, rest),
         ["helper", rest @ ..] => helper(stage, rest),
         ["exit", ..] | ["take", ..] | ["kill", "sandbox", ..] => trouble(stage, words),

@@ -13,7 +13,7 @@ use steplet_core::sealed::Sealed;
 use steplet_core::time::Span;
 
 /// The first words of transcript lines.
-const VERBS: [&str; 31] = [
+const VERBS: [&str; 33] = [
     "event",
     "status",
     "RunPodSandbox",
@@ -25,6 +25,8 @@ const VERBS: [&str; 31] = [
     "RemoveContainer",
     "PullImage",
     "RemoveCgroup",
+    "UpdateRuntimeConfig",
+    "chains",
     "TearDownPod",
     "ready",
     "created",

@@ -9,11 +9,13 @@ use crate::doors::api::request::Request;
 use crate::ledger::{Ask, Ledger};
 use crate::setup::NODE;
 use crate::trace::{Cause, Fact, Moment, Seen, Streamed, Violation, Witness};
+use prost::Message;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use steplet_api::cri::UpdateRuntimeConfigRequest;
 use steplet_core::effect::{ApiCall, Call, Effect, HelperOp, Reply, Verb};
-use steplet_core::event::{Event, Outcome};
+use steplet_core::event::{Event, HelperReply, Kept, Outcome};
 use steplet_core::ids::{RequestId, Token};
 
 #[derive(Debug, Default)]
@@ -99,6 +101,11 @@ impl Film {
                     Err(why) => why.clone(),
                 };
                 self.add(at, format!("error {text} {why}"));
+            }
+            Event::Done { outcome: Outcome::Helper(Ok(HelperReply::Chains(chains))), .. } => {
+                if chains.ipv4 == Ok(Kept::Made) {
+                    self.add(at, "chains made".into());
+                }
             }
             Event::Done { token, outcome } => {
                 let Some((_, call)) = self.open.remove(token) else { return };
@@ -227,8 +234,15 @@ impl Film {
         }
     }
 
-    /// Work on directories that takes part in the story of a pod.
+    /// What else takes part in the story: work on the directories of a pod, what the runtime is told.
     fn chore(&self, call: &Call) -> Option<String> {
+        if let Call::Rpc(rpc) = call
+            && rpc.path.ends_with("/UpdateRuntimeConfig")
+        {
+            let request = UpdateRuntimeConfigRequest::decode(&*rpc.body).ok()?;
+            let network = request.runtime_config?.network_config?;
+            return Some(format!("UpdateRuntimeConfig {}", network.pod_cidr));
+        }
         let Call::Helper(HelperOp::TearDownPod { pod_dir }) = call else { return None };
         let uid = pod_dir.rsplit('/').next().unwrap_or_default();
         Some(format!("TearDownPod {}", self.names.known_pod(uid).unwrap_or(uid)))

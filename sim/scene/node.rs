@@ -45,6 +45,8 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
         "runtimeRequestTimeout" => settings.runtime_request_timeout = span(value)?,
         "crashLoopBackOff.maxContainerRestartPeriod" => settings.crash_loop_max = span(value)?,
         "serializeImagePulls" => settings.serialize_image_pulls = *value == "true",
+        "makeIPTablesUtilChains" => settings.iptables_chains = *value == "true",
+        "podCIDR" => settings.pod_cidr = (*value).into(),
         "allowedUnsafeSysctls" => {
             settings.allowed_unsafe_sysctls = value.split(',').map(str::to_owned).collect();
         }
@@ -69,7 +71,7 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
         | "configMapAndSecretChangeDetectionStrategy"
         | "registerNode" => joined(setup, key, value)?,
         // What the stage does when it is there.
-        "image" | "file" | "pace" | "unjudged" => {}
+        "image" | "file" | "iptables" | "pace" | "unjudged" => {}
         _ => return Err(format!("the node has no {key:?}")),
     }
     Ok(())
@@ -118,6 +120,7 @@ pub fn furnish(stage: &mut Stage, cues: &[Cue]) -> Result<(), Mistake> {
         let mistake = |what: &str| Mistake { line: cue.line, what: what.into() };
         match cue.words().as_slice() {
             ["image", image] => stage.world.load_image(image),
+            ["iptables", "absent"] => stage.world.kernel.iptables.absent = true,
             ["api", "down"] => stage.world.api.link.down = true,
             ["file", path] => stage.world.disk.write(path, b""),
             ["pace", percent] => {

@@ -57,6 +57,8 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
     let held = node::hold(Path::new(&told.flags.root_dir), &runtime)?;
     warn(&told.warnings);
     warn_of_foreign(&told);
+    boot::sysctls(config.protect_kernel_defaults)?;
+    boot::share(Path::new(&told.flags.root_dir));
     boot::raise_limits(config.max_open_files.cast_unsigned(), config.oom_score_adj);
     let mut vault = Vault::default();
     let settings = settings(&told, &mut vault)?;
@@ -176,6 +178,8 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         registry_burst: natural(config.registry_burst),
         crash_loop_max: crash_loop.map_or(Span::from_secs(300), span),
         allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
+        iptables_chains: config.make_iptables_util_chains,
+        pod_cidr: config.pod_cidr.clone(),
         debugging_handlers: config.enable_debugging_handlers,
         visitors: Visitors::of(&config.authorization.mode),
         stop_pods_on_exit: false,

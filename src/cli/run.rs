@@ -266,6 +266,8 @@ fn settings(root: &Path, manifests: &Path) -> Result<Settings, String> {
         // The links do not tell when what they name changes.
         file_check: Span::from_secs(2),
         stop_pods_on_exit: true,
+        // A guest on the machine leaves it as it is.
+        iptables_chains: false,
         ..Settings::default()
     })
 }

@@ -270,6 +270,9 @@ pub enum HelperOp {
     /// GET a manifest within 10 s, at most 10 MiB. Answer: `Manifest`, or `Same` for the bytes of last time.
     /// `whole` is the URL when `url` is only what may be shown of it.
     FetchManifest { url: String, whole: Option<Sealed>, headers: Vec<(String, Sealed)> },
+    /// The chains of iptables that others count on (`makeIPTablesUtilChains`), of both families: made when `whole`, or
+    /// when the canary among them is gone, since somebody has emptied the tables then. Answer: `Chains`.
+    KeepChains { whole: bool },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -188,6 +188,22 @@ pub enum HelperReply {
     PodReady(PodReady),
     /// A manifest fetched from the URL; `Outcome::Same` stands for unchanged bytes.
     Manifest(Box<Manifest>),
+    Chains(Chains),
+}
+
+/// What became of the KUBE- chains. An error of kind `NotFound`: there is no such program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chains {
+    pub ipv4: Result<Kept, Fault>,
+    pub ipv6: Result<Kept, Fault>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kept {
+    /// They were there.
+    There,
+    /// Some of them had to be made.
+    Made,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use crate::facts::Facts;
 use crate::managers::Managers;
 use crate::managers::containers::services;
 use crate::managers::images::pull;
-use crate::managers::node::{event_sender, lease, node_object, runtime_status};
+use crate::managers::node::{event_sender, iptables, lease, node_object, pod_cidr, runtime_status};
 use crate::managers::pods::{housekeeping, mirror, pleg, runtime, sources, status_sync};
 use crate::managers::{server, volumes};
 use crate::note::{ImageNote, Note, PodNote, StepNote, VolumeNote};
@@ -32,6 +32,8 @@ pub enum Then {
     Event(event_sender::Ask),
     Volumes(volumes::Ask),
     Services(services::Ask),
+    Iptables(iptables::Ask),
+    PodCidr(pod_cidr::Ask),
 }
 
 macro_rules! then_from {
@@ -50,6 +52,7 @@ then_from! {
     StatusSync(status_sync::Ask), Mirror(mirror::Ask),
     Event(event_sender::Ask),
     Volumes(volumes::Ask), Services(services::Ask),
+    Iptables(iptables::Ask), PodCidr(pod_cidr::Ask),
 }
 
 /// Takes an event to its manager.
@@ -87,6 +90,7 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.mirror.on_booted(Rng::new(boot.seed).child(6));
     m.event_sender.on_booted(Rng::new(boot.seed).child(7));
     m.services.on_booted(cx, Rng::new(boot.seed).child(9));
+    m.iptables.on_booted(cx);
     m.lease.on_booted(Rng::new(boot.seed).child(2));
     m.node_object.on_booted(cx, Rng::new(boot.seed).child(3));
 }
@@ -105,6 +109,7 @@ fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
     m.event_sender.on_tick(cx);
     m.services.on_tick(cx);
     m.volumes.on_tick(cx);
+    m.iptables.on_tick(cx);
 }
 
 fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
@@ -123,6 +128,8 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::Event(ask) => m.event_sender.on_done(cx, ask, outcome),
         Then::Services(ask) => m.services.on_done(cx, ask, outcome),
         Then::Volumes(ask) => m.volumes.on_done(cx, ask, outcome),
+        Then::Iptables(iptables::Ask) => m.iptables.on_done(cx, outcome),
+        Then::PodCidr(pod_cidr::Ask) => m.pod_cidr.on_done(cx, outcome),
     }
 }
 
@@ -142,6 +149,8 @@ fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
         | Then::Lease(_)
         | Then::StatusSync(_)
         | Then::Mirror(_)
+        | Then::Iptables(_)
+        | Then::PodCidr(_)
         | Then::Event(_) => {}
     }
 }
@@ -154,6 +163,7 @@ pub(crate) fn drain(m: &mut Managers, cx: &mut Cx<'_>) {
     // What goes to the API server is decided once, when all that the step changed is known.
     m.status_sync.go_on(cx);
     m.mirror.go_on(cx);
+    m.pod_cidr.go_on(cx);
 }
 
 fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
@@ -238,6 +248,8 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
         m.event_sender.deadline(),
         m.services.deadline(),
         m.volumes.deadline(),
+        m.iptables.deadline(),
+        m.pod_cidr.deadline(),
     ]
     .into_iter()
     .flatten()

@@ -61,6 +61,10 @@ pub struct Settings {
     /// `crashLoopBackOff.maxContainerRestartPeriod`.
     pub crash_loop_max: Span,
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// `makeIPTablesUtilChains`
+    pub iptables_chains: bool,
+    /// `podCIDR`: what a node that stands alone tells the runtime.
+    pub pod_cidr: String,
     pub debugging_handlers: bool,
     /// Whom 10250 answers while nobody can be asked about them.
     pub visitors: Visitors,
@@ -246,6 +250,8 @@ impl Default for Settings {
             registry_burst: 10,
             crash_loop_max: Span::from_secs(300),
             allowed_unsafe_sysctls: Vec::new(),
+            iptables_chains: true,
+            pod_cidr: String::new(),
             debugging_handlers: true,
             visitors: Visitors::Loopback,
             auth: None,

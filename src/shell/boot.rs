@@ -1,8 +1,10 @@
 //! What start-up does and finds out: the lock, the limits, the machine.
 
 mod notify;
+mod tunables;
 
 pub use notify::{Watchdog, notify_ready};
+pub use tunables::{share, sysctls};
 
 use super::doors::Kernel;
 use super::doors::make_dirs;

@@ -8,7 +8,7 @@ mod kernel;
 mod keyring;
 pub mod listen;
 #[cfg(test)]
-mod may_mount;
+pub(crate) mod may_mount;
 mod rpc;
 mod signal;
 mod splice;

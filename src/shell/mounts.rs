@@ -40,12 +40,26 @@ pub struct Mount {
     pub kind: String,
     /// Options of the filesystem; those of a v1 cgroup name its controllers.
     pub options: Vec<String>,
+    /// What is mounted below it shows at its peers too (`shared:N`).
+    pub shared: bool,
 }
 
 /// All mounts of this process's namespace, in the order in which they were made.
 pub fn read() -> io::Result<Vec<Mount>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
+}
+
+/// Whether a mount below this path, which has no links in it, shows at the peers of the mount that it is on.
+pub fn is_shared(path: &Path, mounts: &[Mount]) -> bool {
+    on(path, mounts).is_some_and(|mount| mount.shared)
+}
+
+/// The mount that a path without links is on: of two at one place the later one shows.
+fn on<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let on = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    let on = on.enumerate().max_by_key(|(nth, m)| (m.point.components().count(), *nth));
+    on.map(|(_, mount)| mount)
 }
 
 /// The first mount on the way to an absolute path that can make whoever goes there wait without end.
@@ -63,10 +77,7 @@ pub fn foreign<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
             continue;
         }
         at.push(part);
-        // Of two mounts at one place the later one shows.
-        let on = mounts.iter().filter(|mount| at.starts_with(&mount.point));
-        let on = on.enumerate().max_by_key(|(nth, m)| (m.point.components().count(), *nth));
-        if let Some((_, mount)) = on
+        if let Some(mount) = on(&at, mounts)
             && (FOREIGN.contains(&&*mount.kind) || mount.kind.starts_with("fuse."))
         {
             return Some(mount);
@@ -87,13 +98,16 @@ pub fn foreign<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
 
 fn parse(line: &str) -> Option<Mount> {
     let (before, after) = line.split_once(" - ")?;
-    let point = before.split(' ').nth(4)?;
+    let mut before = before.split(' ').skip(4);
+    let point = before.next()?;
+    let shared = before.skip(1).any(|tag| tag.starts_with("shared:"));
     let mut after = after.split(' ');
     let (kind, options) = (after.next()?, after.nth(1)?);
     Some(Mount {
         point: PathBuf::from(OsString::from_vec(unescape(point))),
         kind: kind.to_owned(),
         options: options.split(',').map(str::to_owned).collect(),
+        shared,
     })
 }
 
@@ -125,8 +139,9 @@ mod tests {
 
     #[test]
     fn lines_of_mountinfo() {
-        let check = |line, point: &str, kind: &str, options: &[&str]| {
+        let check = |line: &str, point: &str, kind: &str, options: &[&str]| {
             let mount = parse(line).expect("a mount");
+            assert_eq!(mount.shared, line.contains("shared:5"));
             assert_eq!(mount.point, PathBuf::from(point));
             assert_eq!(
                 (&*mount.kind, mount.options),
@@ -148,6 +163,7 @@ mod tests {
             point: point.to_owned(),
             kind: kind.to_owned(),
             options: Vec::new(),
+            shared: false,
         };
         let mounts = [
             mount(Path::new("/"), "ext4"),

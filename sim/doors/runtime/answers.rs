@@ -40,6 +40,7 @@ pub fn decode(method: &str, body: &[u8]) -> Result<Work, RpcError> {
         "Version" => Work::Version,
         "Status" => Work::Status,
         "RuntimeConfig" => Work::RuntimeConfig,
+        "UpdateRuntimeConfig" => Work::UpdateRuntimeConfig(read(body)?),
         "RunPodSandbox" => Work::RunSandbox { sandbox: id(), request: Box::new(read(body)?) },
         "StopPodSandbox" => {
             let request: cri::StopPodSandboxRequest = read(body)?;
@@ -124,6 +125,11 @@ impl Runtime {
                     cgroup_driver: cri::CgroupDriver::Cgroupfs as i32,
                 }),
             }),
+            Work::UpdateRuntimeConfig(request) => {
+                let network = request.runtime_config.and_then(|config| config.network_config);
+                self.pod_cidr = network.unwrap_or_default().pod_cidr;
+                answer(cri::UpdateRuntimeConfigResponse {})
+            }
             Work::RunSandbox { sandbox, request } => {
                 self.run_sandbox(wall, sandbox, *request, out).and_then(answer)
             }

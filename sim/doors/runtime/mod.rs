@@ -86,6 +86,8 @@ pub struct Runtime {
     pub carries_on: Option<bool>,
     /// The sandbox network is broken: RunPodSandbox fails, Status says so.
     pub network_down: bool,
+    /// The addresses of pods, as it was told.
+    pub pod_cidr: String,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,7 @@ enum Work {
     Version,
     Status,
     RuntimeConfig,
+    UpdateRuntimeConfig(cri::UpdateRuntimeConfigRequest),
     RunSandbox {
         sandbox: String,
         request: Box<cri::RunPodSandboxRequest>,
@@ -192,6 +195,7 @@ impl Runtime {
             lists: lists::Lists::default(),
             carries_on: None,
             network_down: false,
+            pod_cidr: String::new(),
         }
     }
 

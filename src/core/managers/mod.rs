@@ -30,6 +30,8 @@ pub struct Managers {
     pub(crate) runtime_status: node::runtime_status::RuntimeStatus,
     pub(crate) node_object: node::node_object::NodeObject,
     pub(crate) lease: node::lease::Lease,
+    pub(crate) iptables: node::iptables::Iptables,
+    pub(crate) pod_cidr: node::pod_cidr::PodCidr,
     pub(crate) event_sender: node::event_sender::EventSender,
     pub(crate) events: node::events::Events,
     pub(crate) server: server::Server,

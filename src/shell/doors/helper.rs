@@ -4,6 +4,7 @@
 //! A job that does not end in time is given up; its process is left alone until it ends. Jobs on paths
 //! that are not ours, which may hang for ever, never have all of them.
 
+mod chains;
 mod fetch;
 mod plugin;
 mod work;

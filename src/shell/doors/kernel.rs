@@ -337,7 +337,7 @@ mod tests {
 
     fn mount(point: &str, kind: &str, options: &str) -> Mount {
         let options = options.split(',').map(str::to_owned).collect();
-        Mount { point: point.into(), kind: kind.into(), options }
+        Mount { point: point.into(), kind: kind.into(), options, shared: false }
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub fn call_name(call: &Call) -> Cow<'static, str> {
             HelperOp::TearDownPod { .. } => "TearDownPod",
             HelperOp::RemoveTree { .. } => "RemoveTree",
             HelperOp::FetchManifest { .. } => "FetchManifest",
+            HelperOp::KeepChains { .. } => "KeepChains",
         },
         Call::Api(call) => return api_name(call.verb, &call.path),
     })

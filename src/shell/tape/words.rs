@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use steplet_api::cri::*;
 use steplet_core::effect::{Call, DiskOp, Effect, HelperOp, KernelOp};
 use steplet_core::event::{
-    DiskReply, Event, Fault, HelperReply, Item, KernelReply, Manifest, Outcome, RpcError, Signal,
+    Chains, DiskReply, Event, Fault, HelperReply, Item, Kept, KernelReply, Manifest, Outcome,
+    RpcError, Signal,
 };
 use steplet_core::ids::Token;
 use steplet_core::time::Span;
@@ -147,6 +148,13 @@ fn outcome_words(outcome: &Outcome, call: &str) -> String {
         Outcome::Kernel(Ok(KernelReply::Names(names))) => format!("{} names", names.len()),
         Outcome::Kernel(Ok(KernelReply::Text(text))) => format!("{} bytes of text", text.len()),
         Outcome::Helper(Ok(HelperReply::Manifest(it))) => manifest(it),
+        Outcome::Helper(Ok(HelperReply::Chains(Chains { ipv4, ipv6 }))) => {
+            let words = |it: &Result<Kept, Fault>| match it {
+                Ok(kept) => format!("{kept:?}"),
+                Err(fault) => fault.message.clone(),
+            };
+            format!("IPv4 {}, IPv6 {}", words(ipv4), words(ipv6))
+        }
         Outcome::Kernel(Ok(KernelReply::Signals(it))) => {
             let (memory, disk) = (it.memory_available >> 20, it.nodefs_available >> 20);
             format!("{memory} MiB of memory, {disk} MiB of disk left")
@@ -262,6 +270,7 @@ fn call_words(call: &Call) -> String {
             HelperOp::TearDownPod { pod_dir } => pod_dir.clone(),
             HelperOp::RemoveTree { path } => path.clone(),
             HelperOp::FetchManifest { url, .. } => url.clone(),
+            HelperOp::KeepChains { whole } => if *whole { "whole" } else { "" }.into(),
         },
         Call::Api(call) => call.path.clone(),
     }

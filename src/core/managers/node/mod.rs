@@ -2,7 +2,9 @@
 
 pub mod event_sender;
 pub mod events;
+pub mod iptables;
 pub mod lease;
 pub mod node_object;
 pub mod node_status;
+pub mod pod_cidr;
 pub mod runtime_status;

@@ -3,7 +3,7 @@
 //! Jobs and answers go over a socket: four bytes of length, lowest first, then postcard.
 
 use super::disk::{self, Loaded};
-use super::{fetch, kernel, plugin};
+use super::{chains, fetch, kernel, plugin};
 use crate::shell::doors::api::ExecPlugin;
 use crate::shell::doors::reason;
 use crate::shell::tape::TapeJob;
@@ -43,6 +43,9 @@ pub enum Job {
         path: String,
         known: Option<u64>,
     },
+    KeepChains {
+        whole: bool,
+    },
     /// A write to a cgroup that can make the kernel reclaim memory first.
     Kernel(KernelOp),
     Tape(TapeJob),
@@ -69,6 +72,7 @@ impl Job {
             }
             HelperOp::TearDownPod { pod_dir } => Job::TearDownPod { pod_dir },
             HelperOp::RemoveTree { path } => Job::RemoveTree { path },
+            HelperOp::KeepChains { whole } => Job::KeepChains { whole },
             HelperOp::FetchManifest { url, whole, headers } => {
                 let url = whole.map_or(Ok(Secret::from(url)), |seal| vault.open(seal))?;
                 let headers = headers.into_iter();
@@ -87,6 +91,7 @@ impl Job {
             Job::RemoveTree { path } | Job::LoadManifest { path, .. } => Some(path),
             Job::FetchManifest { url, .. } => Some(url.expose()),
             Job::PrepareContainer(files) => files.subpaths.first().map(|sub| &*sub.volume),
+            Job::KeepChains { .. } => Some("iptables"),
             Job::Kernel(_) => Some("cgroup"),
             Job::Tape(_) => Some("tape"),
             Job::LookUp { host, .. } => Some(host),
@@ -106,7 +111,7 @@ impl Job {
                 false
             }
             // They end in time, and without them the node is lost.
-            Job::LookUp { .. } | Job::AskPlugin(_) => false,
+            Job::LookUp { .. } | Job::AskPlugin(_) | Job::KeepChains { .. } => false,
         }
     }
 
@@ -119,6 +124,7 @@ impl Job {
             Job::FetchManifest { .. } => "fetch a manifest",
             Job::PrepareContainer(_) => "make the container's files",
             Job::LoadManifest { .. } => "read a manifest",
+            Job::KeepChains { .. } => "keep the chains of iptables",
             Job::Kernel(_) => "write to a cgroup",
             Job::Tape(_) => "tend the tape",
             Job::LookUp { .. } => "look up a name",
@@ -138,6 +144,7 @@ impl Job {
             | Job::RemoveTree { .. }
             | Job::FetchManifest { .. }
             | Job::LoadManifest { .. }
+            | Job::KeepChains { .. }
             | Job::Tape(_) => Outcome::Helper(Err(fault)),
         }
     }
@@ -161,6 +168,9 @@ impl Job {
             }
             Job::LoadManifest { name, path, known } => {
                 answer(disk::load(&name, Path::new(&path), known))
+            }
+            Job::KeepChains { whole } => {
+                Outcome::Helper(Ok(HelperReply::Chains(chains::keep(whole))))
             }
             Job::Kernel(op) => Outcome::Kernel(kernel::Kernel::new().apply(&op)),
             Job::LookUp { host, port } => Outcome::Disk(look_up(&host, port).map(DiskReply::Names)),
