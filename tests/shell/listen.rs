@@ -21,20 +21,20 @@ use steplet_core::time::Span;
 use steplet_wire::tls::TlsSettings;
 
 /// The doors, and what answers behind them.
-struct Site {
-    world: World,
-    asked: Vec<Request>,
+pub struct Site {
+    pub world: World,
+    pub asked: Vec<Request>,
     /// Requests that were not answered yet, or not in full, and have lost their clients.
     gone: BTreeSet<RequestId>,
     follows: Vec<RequestId>,
 }
 
-const SECURE: usize = 0;
-const READ_ONLY: usize = 1;
-const HEALTHZ: usize = 2;
+pub const SECURE: usize = 0;
+pub const READ_ONLY: usize = 1;
+pub const HEALTHZ: usize = 2;
 
 impl Site {
-    fn new() -> Site {
+    pub fn new() -> Site {
         let scratch = Scratch::new("listen");
         let pki = scratch.path().join("pki");
         let secure = Tls {
@@ -58,7 +58,7 @@ impl Site {
         site
     }
 
-    fn address(&self, listener: usize) -> SocketAddr {
+    pub fn address(&self, listener: usize) -> SocketAddr {
         self.world.doors.addresses()[listener]
     }
 
@@ -66,7 +66,7 @@ impl Site {
         self.world.dir().join("0.log")
     }
 
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         self.world.turn(Duration::from_millis(5));
         while let Some(event) = self.world.doors.take() {
             match event {
@@ -98,6 +98,11 @@ impl Site {
                 let log = LogQuery { path, follow, timestamps, ..LogQuery::default() };
                 Effect::SendLog { request: request.id, log: log.into() }
             }
+            "/stream" => {
+                let url = request.query.iter().find(|(key, _)| key == "url");
+                let url = url.map_or_else(String::new, |(_, url)| url.clone());
+                Effect::Stream { request: request.id, url }
+            }
             "/rss" => text(200, resident_bytes().to_string().into()),
             path if path.starts_with("/bytes/") => text(200, vec![b'x'; number()]),
             _ => text(200, b"ok".into()),
@@ -109,7 +114,7 @@ impl Site {
         self.world.doors.carry_out(Effect::EndLog { request }, clock::mono());
     }
 
-    fn until(&mut self, done: impl Fn(&Site) -> bool) {
+    pub fn until(&mut self, done: impl Fn(&Site) -> bool) {
         let started = Instant::now();
         while !done(self) {
             assert!(started.elapsed() < Duration::from_secs(30), "it takes too long");
@@ -118,7 +123,7 @@ impl Site {
     }
 
     /// Serves while the client runs, and gives what it returns.
-    fn serve<T: Send + 'static>(&mut self, client: impl FnOnce() -> T + Send + 'static) -> T {
+    pub fn serve<T: Send + 'static>(&mut self, client: impl FnOnce() -> T + Send + 'static) -> T {
         let client = std::thread::spawn(client);
         while !client.is_finished() {
             self.turn();
@@ -127,7 +132,7 @@ impl Site {
     }
 }
 
-fn write_log(path: &PathBuf, lines: std::ops::Range<usize>) {
+pub fn write_log(path: &PathBuf, lines: std::ops::Range<usize>) {
     let mut file = OpenOptions::new().create(true).append(true).open(path).expect("it opens");
     let text: String = lines.map(|n| format!("2026-11-30T15:04:05Z stdout F line {n}\n")).collect();
     file.write_all(text.as_bytes()).expect("it is written");
@@ -439,21 +444,21 @@ fn resident_bytes() -> u64 {
 }
 
 /// A site in a process of its own, for what is counted by process: memory and descriptors.
-struct Server {
+pub struct Server {
     process: Child,
     _stdin: ChildStdin,
-    ports: Vec<SocketAddr>,
-    dir: PathBuf,
+    pub ports: Vec<SocketAddr>,
+    pub dir: PathBuf,
 }
 
 impl Server {
     /// Starts this test again as the server. With `spare`, it can open so many descriptors more.
-    fn start(test: &str, spare: Option<usize>) -> Server {
+    pub fn start(test: &str, spare: Option<usize>) -> Server {
         if std::env::var("STEPLET_TEST_SERVER").is_ok_and(|name| name == test) {
             Server::serve(spare);
         }
         let mut process = Command::new(std::env::current_exe().expect("it runs"))
-            .args([&format!("listen::{test}"), "--exact", "--nocapture"])
+            .args([test, "--exact", "--nocapture"])
             .env("STEPLET_TEST_SERVER", test)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -491,7 +496,7 @@ impl Server {
         }
     }
 
-    fn resident_bytes(&self) -> u64 {
+    pub fn resident_bytes(&self) -> u64 {
         body(&get(plain(self.ports[HEALTHZ]), "/rss")).parse().expect("a number")
     }
 }
@@ -517,7 +522,7 @@ fn is_open(stream: &TcpStream) -> bool {
 
 #[test]
 fn an_idle_connection_is_small() {
-    let server = Server::start("an_idle_connection_is_small", None);
+    let server = Server::start("listen::an_idle_connection_is_small", None);
     for protocol in ["http/1.1", "h2"] {
         // Once before, for what is only made once.
         drop(tls(server.ports[SECURE], protocol));
@@ -532,7 +537,7 @@ fn an_idle_connection_is_small() {
 
 #[test]
 fn thousands_of_connections_take_little_memory_and_leave_room_for_others() {
-    let name = "thousands_of_connections_take_little_memory_and_leave_room_for_others";
+    let name = "listen::thousands_of_connections_take_little_memory_and_leave_room_for_others";
     let server = Server::start(name, None);
     let before = server.resident_bytes();
     let mut open = Vec::new();
@@ -564,7 +569,7 @@ fn thousands_of_connections_take_little_memory_and_leave_room_for_others() {
 
 #[test]
 fn answers_that_nobody_takes_are_bounded() {
-    let server = Server::start("answers_that_nobody_takes_are_bounded", None);
+    let server = Server::start("listen::answers_that_nobody_takes_are_bounded", None);
     let before = server.resident_bytes();
     let ask = |mut stream: TcpStream| {
         let request = b"GET /bytes/8000000 HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n";
@@ -595,7 +600,7 @@ fn answers_that_nobody_takes_are_bounded() {
 
 #[test]
 fn without_descriptors_the_idle_make_room() {
-    let server = Server::start("without_descriptors_the_idle_make_room", Some(4));
+    let server = Server::start("listen::without_descriptors_the_idle_make_room", Some(4));
     let address = server.ports[READ_ONLY];
     let idle: Vec<_> = (0..20).map(|_| plain(address)).collect();
     assert!(get(plain(address), "/").ends_with("ok"));

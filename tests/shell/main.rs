@@ -15,5 +15,6 @@ mod rpc;
 #[path = "../../src/shell/scratch.rs"]
 mod scratch;
 mod secrets;
+mod streams;
 mod visitors;
 mod world;

@@ -99,6 +99,45 @@ pub fn get_all(stream: Tls, targets: &[&str], pause: Duration) -> Vec<String> {
     answers
 }
 
+/// Asks for the same so often on one connection of HTTP/2, and gives the status of each answer; while the answers are
+/// still coming, `then` is done.
+pub fn statuses<T>(
+    stream: Tls,
+    target: &str,
+    times: usize,
+    then: impl FnOnce() -> T,
+) -> (Vec<u16>, T) {
+    stream.sock.set_nonblocking(true).expect("it can");
+    let (mut requests, connection) =
+        wait(h2::client::handshake(AsyncTls(stream))).expect("a preface");
+    let mut connection = pin!(connection);
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut calls: Vec<_> = (0..times)
+        .map(|_| {
+            while !requests.poll_ready(cx).is_ready() {
+                assert!(connection.as_mut().poll(cx).is_pending(), "the connection ended");
+            }
+            let request = http::Request::builder().uri(format!("https://node{target}"));
+            let sent = requests.send_request(request.body(()).expect("valid"), true);
+            Box::pin(sent.expect("a stream").0)
+        })
+        .collect();
+    let mut answers = Vec::new();
+    while !calls.is_empty() {
+        assert!(connection.as_mut().poll(cx).is_pending(), "the connection ended");
+        calls.retain_mut(|call| match call.as_mut().poll(cx) {
+            Poll::Ready(answer) => {
+                answers.push(answer.expect("an answer"));
+                false
+            }
+            Poll::Pending => true,
+        });
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let done = then();
+    (answers.iter().map(|answer| answer.status().as_u16()).collect(), done)
+}
+
 async fn answer(response: h2::client::ResponseFuture) -> Result<String, h2::Error> {
     let (head, mut body) = response.await?.into_parts();
     let mut text = format!("{} ", head.status.as_u16()).into_bytes();

@@ -44,7 +44,7 @@ const RETRY_ACCEPT: Span = Span::from_secs(1);
 const TELL_AGAIN: Span = Span::from_secs(600);
 /// Requests that one listener has under way, logs among them.
 const REQUESTS_MAX: usize = 256;
-const LOGS_MAX: usize = 64;
+const LOGS_MAX: usize = 128;
 const STREAMS_MAX: usize = 64;
 /// Bytes of answers that the clients of one listener have not taken yet. Beyond, nothing new is asked of the core,
 /// and what it has answered already is dropped.
@@ -283,7 +283,11 @@ impl Listen {
     fn asked(&mut self, index: usize, id: u64, head: &RequestHead, inbox: &mut Inbox) {
         let Some(origin) = self.connections.get(&index).map(|c| c.origin) else { return };
         let (requests, held) = self.load(origin.listener);
-        if requests >= REQUESTS_MAX || held >= HELD_MAX {
+        if requests >= REQUESTS_MAX {
+            let why = format!("Too Many Requests: {REQUESTS_MAX} are under way\n");
+            return self.refuse(index, id, 429, why);
+        }
+        if held >= HELD_MAX {
             return self.refuse(index, id, 503, TOO_MUCH.into());
         }
         let request = RequestId(self.next_request + 1);
@@ -361,7 +365,7 @@ impl Listen {
         let logs: usize = self.connections.values().map(|c| c.logs()).sum();
         let opened = match logs < LOGS_MAX {
             true => Pump::open(log).map_err(|why| (400, why)),
-            false => Err((503, format!("Service Unavailable: {LOGS_MAX} logs are being read"))),
+            false => Err((429, format!("Too Many Requests: {LOGS_MAX} logs are being read"))),
         };
         // Of a log that is followed the core wants to know when its reader is gone.
         if !log.follow {

@@ -6,7 +6,7 @@
 //! Closing writes out what is left. Lingering has said that nothing more comes and throws away what the client
 //! still sends: a socket that is closed with unread bytes in it takes back its last answer (RFC 9112, 9.6).
 
-use super::tunnel::{Tunnel, Word};
+use super::tunnel::{BUFFER, Tunnel, Word};
 use crate::shell::doors::splice::{Flow, Pump};
 use bytes::{Buf, Bytes};
 use mio::net::TcpStream;
@@ -47,6 +47,8 @@ pub struct Connection {
     readable: bool,
     writable: bool,
     ended: bool,
+    /// It was reset: to be known also of one that is neither read from nor written to.
+    broken: bool,
     /// A request has come, so the next one has the longer idle time.
     served: bool,
     /// When a byte was written, or a request begun.
@@ -112,6 +114,7 @@ impl Connection {
             readable: true,
             writable: true,
             ended: false,
+            broken: false,
             served: false,
             progress: now,
             open: BTreeMap::new(),
@@ -131,6 +134,7 @@ impl Connection {
     pub fn ready(&mut self, event: &mio::event::Event) {
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+        self.broken |= event.is_error();
     }
 
     pub fn is_over(&self) -> bool {
@@ -208,8 +212,19 @@ impl Connection {
         self.limit() <= now
     }
 
-    /// Says farewell to a client that has been idle for long; false if there is no way to.
+    /// Says farewell to a client that has been idle for long, or that waits for a stream in vain; false if there is
+    /// no way to.
     pub fn wind_up(&mut self, now: Mono) -> bool {
+        if self.phase == Phase::Serving && self.is_stream() {
+            for answer in self.answers.values_mut() {
+                if let Answer::Stream(tunnel) = answer
+                    && tunnel.limit() <= now
+                {
+                    tunnel.give_up();
+                }
+            }
+            return true;
+        }
         let idle = self.phase == Phase::Serving && self.served && self.is_idle();
         let Some(http) = self.http.as_mut().filter(|_| idle) else { return false };
         http.close_when_idle();
@@ -324,6 +339,9 @@ impl Connection {
         date: &str,
         said: &mut Vec<Said>,
     ) -> io::Result<bool> {
+        if self.broken {
+            return Err(self.socket.take_error()?.unwrap_or(ErrorKind::ConnectionReset.into()));
+        }
         let read = self.read(now)?;
         self.poll(now, said);
         let fed = self.feed(now, until, date, said);
@@ -337,8 +355,10 @@ impl Connection {
     fn read(&mut self, now: Mono) -> io::Result<bool> {
         let mut buffer = [0; READ];
         let (mut total, ended) = (0, self.ended);
-        while self.readable && !self.ended && total < ROUND && self.wants_input() {
-            match self.socket.read(&mut buffer) {
+        // A stream hands on what was read before more is taken.
+        let (size, most) = if self.is_stream() { (BUFFER / 2, 1) } else { (READ, ROUND) };
+        while self.readable && !self.ended && total < most && self.wants_input() {
+            match self.socket.read(&mut buffer[..size]) {
                 Ok(0) => self.end_input(),
                 Ok(n) => {
                     total += n;
@@ -493,10 +513,14 @@ impl Connection {
 
     fn write(&mut self, now: Mono) -> io::Result<bool> {
         let mut total = 0;
+        let is_stream = self.is_stream();
         while self.writable && total < ROUND {
             let written = match (&mut self.tls, &mut self.http) {
                 (Some(tls), http) => {
-                    if let Some(http) = http {
+                    // TLS would take four times what a stream may hold.
+                    if let Some(http) = http
+                        && !(is_stream && tls.wants_write())
+                    {
                         let taken = tls.write(http.output());
                         http.consume_output(taken);
                     }
@@ -625,7 +649,12 @@ fn stream(tunnel: &mut Tunnel, http: &mut HttpServer, id: u64, date: &str) -> Se
             Sent::All
         }
         Word::Bytes => {
-            let taken = http.write_body(id, tunnel.input());
+            let room = BUFFER.saturating_sub(http.output().len());
+            if room == 0 {
+                return Sent::Stuck;
+            }
+            let input = tunnel.input();
+            let taken = http.write_body(id, &input[..input.len().min(room)]);
             tunnel.consume(taken);
             if taken == 0 { Sent::Stuck } else { Sent::Some }
         }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  Dialing -> Asking (the client's own request, by another path) -> Open (bytes both ways, after 101)
-//!                                                               \-> Refused (the answer as it is)
+//!                      |                                        \-> Refused (the answer as it is)
+//!                      \-> Silent (nothing came in time)
 //! ```
 //! The protocol on top (SPDY or WebSocket) is the affair of the two ends. Each way holds at most one buffer: who does
 //! not read is not read for.
@@ -15,8 +16,10 @@ use steplet_core::time::{Mono, Span};
 use steplet_wire::http_server::RequestHead;
 use steplet_wire::http1::AnswerHead;
 
-/// Bytes held for each side.
-const BUFFER: usize = 16 * 1024;
+/// Bytes for the client that are held here; as many may be on their way through HTTP, and through TLS.
+pub const BUFFER: usize = 8 * 1024;
+/// With this much for the runtime no more is read from the client: a read of the same size may come on top.
+const BACKLOG: usize = 4 * 1024;
 /// An answer's head, and the text of one that is no upgrade.
 const HEAD_MAX: usize = 64 * 1024;
 /// From the dial to the answer.
@@ -45,6 +48,7 @@ enum State {
     Asking,
     Open,
     Refused,
+    Silent,
 }
 
 /// What the connection of the client is to do.
@@ -105,7 +109,13 @@ impl Tunnel {
 
     /// False while enough waits for the runtime: leave the client's bytes where they are.
     pub fn wants_input(&self) -> bool {
-        self.state != State::Open || self.out.len() < BUFFER
+        self.state != State::Open || self.out.len() < BACKLOG
+    }
+
+    /// Its time is up: the client is told so.
+    pub fn give_up(&mut self) {
+        self.state = State::Silent;
+        self.until = Mono(u64::MAX);
     }
 
     /// Bytes from the client.
@@ -124,6 +134,10 @@ impl Tunnel {
 
     pub fn consume(&mut self, n: usize) {
         self.input.drain(..n);
+        if self.input.is_empty() {
+            // A shell that nobody types in holds no memory.
+            self.input = Vec::new();
+        }
     }
 
     /// Moves both ways on as far as they go.
@@ -151,6 +165,10 @@ impl Tunnel {
             State::Dialing => Ok(Word::Wait),
             State::Asking => self.answer(),
             State::Refused => Ok(self.refusal()),
+            State::Silent => {
+                let why = format!("no answer within {} s", ANSWER_TIME.secs());
+                Err(io::Error::new(ErrorKind::TimedOut, why))
+            }
             State::Open if !self.input.is_empty() => Ok(Word::Bytes),
             State::Open if self.runtime_ended => Ok(Word::Over),
             State::Open => Ok(Word::Wait),
@@ -168,6 +186,9 @@ impl Tunnel {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
+        }
+        if self.out.is_empty() && self.out.capacity() > 0 {
+            self.out = Vec::new();
         }
         if self.client_ended && self.out.is_empty() && !self.told && self.state == State::Open {
             self.told = true;
