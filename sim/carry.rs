@@ -3,6 +3,7 @@
 use crate::clock::At;
 use crate::doors::disk::fault;
 use crate::doors::helper;
+use crate::doors::kernel::parent_path;
 use crate::doors::rpc::{Fate, Struck};
 use crate::doors::runtime::{Caller, Out};
 use crate::trace::{Fact, Seen};
@@ -102,7 +103,12 @@ impl World {
 
     /// Kills what lives in a cgroup that is to be removed; whether there was anything.
     fn empty_cgroup(&mut self, op: &KernelOp) -> bool {
-        let KernelOp::RemoveCgroup { path } = op else { return false };
+        let (KernelOp::RemoveCgroup { path } | KernelOp::RemoveSlice { path }) = op else {
+            return false;
+        };
+        if self.kernel.systemd_gone && matches!(op, KernelOp::RemoveSlice { .. }) {
+            return false;
+        }
         let mut out = Out::default();
         let inside = self.runtime.running_below(path);
         for container in &inside {
@@ -169,7 +175,7 @@ impl World {
                 let Some(found) = self.runtime.container(container) else { return };
                 let Some(sandbox) = self.runtime.sandbox(&found.sandbox) else { return };
                 let log = format!("{}/{}", sandbox.config.log_directory, found.config.log_path);
-                let parent = sandbox.cgroup_parent().trim_start_matches('/').to_owned();
+                let parent = parent_path(sandbox.cgroup_parent());
                 self.disk.write(&log, b"");
                 self.kernel.make(&parent);
             }

@@ -110,7 +110,7 @@ impl Ask {
     pub fn from_call(call: &Call) -> Option<Ask> {
         match call {
             Call::Rpc(rpc) => Ask::from_rpc(rpc),
-            Call::Kernel(KernelOp::RemoveCgroup { path }) => {
+            Call::Kernel(KernelOp::RemoveCgroup { path } | KernelOp::RemoveSlice { path }) => {
                 Some(Ask::RemoveCgroup { path: path.clone() })
             }
             _ => None,

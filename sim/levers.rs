@@ -1,6 +1,7 @@
 //! What an outsider can do to the world: edit manifests, set the clock, kill and break things.
 
 use crate::doors::disk::fault;
+use crate::doors::kernel::parent_path;
 use crate::doors::listen::Manner;
 use crate::doors::runtime::{Out, Pace};
 use crate::setup::{LOGS_DIR, ROOT_DIR};
@@ -8,6 +9,7 @@ use crate::trace::{Change, Seen, StreamEnd};
 use crate::world::{Due, World};
 use bytes::Bytes;
 use steplet_core::event::{FaultKind, Outcome};
+use steplet_core::settings::CgroupDriver;
 use steplet_core::time::{Span, Wall};
 
 impl World {
@@ -73,7 +75,15 @@ impl World {
     pub fn leave_behind(&mut self, uid: &str) {
         self.disk.write(&format!("{ROOT_DIR}/pods/{uid}/etc-hosts"), b"");
         self.disk.write(&format!("{LOGS_DIR}/default_gone_{uid}/app/0.log"), b"");
-        self.kernel.make(&format!("kubepods/burstable/pod{uid}"));
+        self.kernel.make(&match self.setup.settings.cgroup_driver {
+            CgroupDriver::Cgroupfs => format!("kubepods/burstable/pod{uid}"),
+            CgroupDriver::Systemd => parent_path(&format!("kubepods-burstable-pod{uid}.slice")),
+        });
+    }
+
+    /// Nobody can be asked for slices.
+    pub fn set_systemd_gone(&mut self, gone: bool) {
+        self.kernel.systemd_gone = gone;
     }
 
     pub fn set_network_down(&mut self, down: bool) {
@@ -159,6 +169,7 @@ impl World {
         self.helper_hangs = (0, Span::ZERO);
         self.disk.full = false;
         self.disk.read_only = false;
+        self.kernel.systemd_gone = false;
         self.disk.manifests.missing = false;
         self.runtime.network_down = false;
         self.runtime.set_pace(Pace(if self.setup.swift { 0 } else { 100 }));

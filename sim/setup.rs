@@ -3,7 +3,7 @@
 use crate::clock::EPOCH;
 use crate::doors::runtime::Flavour;
 use steplet_core::event::Machine;
-use steplet_core::settings::{ApiSettings, Settings};
+use steplet_core::settings::{ApiSettings, CgroupDriver, Settings};
 use steplet_core::time::Wall;
 
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct Setup {
     pub settings: Settings,
     pub machine: Machine,
     pub flavour: Flavour,
+    /// What a new runtime says of cgroups.
+    pub runtime_driver: CgroupDriver,
     /// What the wall clock shows at the beginning.
     pub wall: Wall,
     /// Every door answers as fast as it can, for scenes: time passes only where the scene says so.
@@ -27,11 +29,16 @@ pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 pub const NODE: &str = "edge-1";
 
 impl Setup {
-    /// A usual small node with kubelet's defaults.
+    /// A usual small node with kubelet's defaults; on every third one systemd makes cgroups.
     pub fn new(seed: u64) -> Setup {
+        let driver = match seed % 3 {
+            2 => CgroupDriver::Systemd,
+            _ => CgroupDriver::Cgroupfs,
+        };
         Setup {
             seed,
-            settings: settings(),
+            settings: Settings { cgroup_driver: driver, ..settings() },
+            runtime_driver: driver,
             machine: machine(),
             flavour: if seed.is_multiple_of(2) { Flavour::New } else { Flavour::Old },
             wall: EPOCH,

@@ -86,7 +86,7 @@ impl World {
     /// A machine that was just set up; the agent is not running yet.
     pub fn new(setup: Setup) -> World {
         let dice = Dice::new(setup.seed);
-        let runtime = Runtime::new(setup.flavour, dice.child(1));
+        let runtime = Runtime::new(setup.flavour, setup.runtime_driver, dice.child(1));
         let mut world = World {
             clock: Clock::new(setup.wall),
             dice: dice.child(2),

@@ -37,8 +37,10 @@ fn sandbox(config: &cri::PodSandboxConfig, out: &mut Vec<String>) {
     let logs = format!("/var/log/pods/{namespace}_{name}_{uid}");
     check("log_directory", Some(&config.log_directory), &logs);
     let parent = config.linux.as_ref().map_or("", |linux| &linux.cgroup_parent);
-    let of_pod = format!("/pod{uid}");
-    if !parent.starts_with("/kubepods/") || !parent.ends_with(&of_pod) {
+    let path = parent.starts_with("/kubepods/") && parent.ends_with(&format!("/pod{uid}"));
+    let slice = parent.starts_with("kubepods-")
+        && parent.ends_with(&format!("-pod{}.slice", uid.replace('-', "_")));
+    if !path && !slice {
         out.push(format!("sandbox of {name}: cgroup_parent is {parent:?}"));
     }
 }

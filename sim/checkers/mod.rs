@@ -4,6 +4,7 @@ mod attempts;
 mod backoff;
 mod bounds;
 mod calls;
+mod cgroups;
 mod cluster;
 mod ended;
 mod grace;
@@ -56,6 +57,7 @@ impl Judges {
             Box::new(attempts::Attempts),
             Box::<ended::Ended>::default(),
             Box::new(labels::Labels),
+            Box::<cgroups::Cgroups>::default(),
             Box::new(healthy::Healthy),
             Box::<grace::Grace>::default(),
             Box::<pairs::tokens::Tokens>::default(),

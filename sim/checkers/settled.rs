@@ -175,6 +175,10 @@ fn leftovers(world: &World, uids: &BTreeSet<String>, out: &mut Vec<String>) {
         if let Some(uid) = last.strip_prefix("pod").filter(|_| path.starts_with("kubepods/")) {
             add(uid, "its cgroup");
         }
+        let slice = last.strip_prefix("kubepods-").and_then(|rest| rest.strip_suffix(".slice"));
+        if let Some((_, uid)) = slice.and_then(|rest| rest.split_once("pod")) {
+            add(&uid.replace('_', "-"), "its slice");
+        }
     }
     for (uid, what) in left {
         out.push(format!("pod {uid} is gone, and left are {}", what.join(", ")));

@@ -1,4 +1,4 @@
-//! The cgroup tree, and the tables of iptables.
+//! The cgroup tree, systemd, which makes slices in it, and the tables of iptables.
 
 use super::disk::fault;
 use std::collections::BTreeMap;
@@ -9,6 +9,8 @@ use steplet_core::event::{Chains, Fault, FaultKind, Kept, KernelReply};
 pub struct Kernel {
     /// Values by file name, for each cgroup.
     cgroups: BTreeMap<String, BTreeMap<String, String>>,
+    /// Nobody answers on the bus.
+    pub systemd_gone: bool,
     pub iptables: Iptables,
 }
 
@@ -32,12 +34,22 @@ impl Iptables {
     }
 }
 
+/// The path of a sandbox's parent, which may be the bare name of a slice: each dash of it is a level.
+pub fn parent_path(parent: &str) -> String {
+    let Some(name) = parent.strip_suffix(".slice") else {
+        return parent.trim_start_matches('/').to_owned();
+    };
+    let ends = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
+    ends.map(|end| format!("{}.slice", &name[..end])).collect::<Vec<_>>().join("/")
+}
+
 impl Kernel {
     /// Does a kernel operation. `live` says whether processes are left in a cgroup: those were killed just
     /// now and have not gone yet.
     pub fn run(&mut self, op: &KernelOp, live: bool) -> Result<KernelReply, Fault> {
+        self.systemd(op)?;
         match op {
-            KernelOp::SetCgroups(cgroups) => {
+            KernelOp::SetCgroups(cgroups) | KernelOp::SetSlices(cgroups) => {
                 for cgroup in cgroups {
                     self.make(&cgroup.path);
                     let values = self.cgroups.entry(cgroup.path.clone()).or_default();
@@ -46,7 +58,7 @@ impl Kernel {
                 }
                 Ok(KernelReply::Done)
             }
-            KernelOp::RemoveCgroup { path } => {
+            KernelOp::RemoveCgroup { path } | KernelOp::RemoveSlice { path } => {
                 if live {
                     let message = format!("{path}: device or resource busy (os error 16)");
                     return Err(fault(FaultKind::Busy, message));
@@ -63,6 +75,24 @@ impl Kernel {
                 nodefs_available: 16 << 30,
             })),
             KernelOp::Figures => Ok(KernelReply::Text(Default::default())),
+        }
+    }
+
+    /// What systemd says to an operation on slices.
+    fn systemd(&self, op: &KernelOp) -> Result<(), Fault> {
+        let paths: Vec<&str> = match op {
+            KernelOp::SetSlices(slices) => slices.iter().map(|slice| slice.path.as_str()).collect(),
+            KernelOp::RemoveSlice { path } => vec![path],
+            _ => return Ok(()),
+        };
+        if self.systemd_gone {
+            let message = "systemd cannot be asked over D-Bus: connection refused";
+            return Err(fault(FaultKind::Other, message));
+        }
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        match paths.iter().find(|path| parent_path(&name(path)) != **path) {
+            Some(path) => Err(fault(FaultKind::Invalid, format!("no slice can lie at {path}"))),
+            None => Ok(()),
         }
     }
 
@@ -97,6 +127,23 @@ impl Kernel {
 mod tests {
     use super::*;
     use steplet_core::effect::Cgroup;
+
+    #[test]
+    fn slices_lie_where_their_names_say() {
+        assert_eq!(parent_path("/kubepods/podu"), "kubepods/podu");
+        assert_eq!(parent_path("a-b-c.slice"), "a.slice/a-b.slice/a-b-c.slice");
+        let mut kernel = Kernel::default();
+        let mut set = |path: &str| {
+            let slice = Cgroup { path: path.into(), values: Vec::new() };
+            kernel.run(&KernelOp::SetSlices(vec![slice]), false).map_err(|f| f.kind)
+        };
+        assert_eq!(set("a.slice/a-b.slice"), Ok(KernelReply::Done));
+        assert_eq!(set("a-b.slice"), Err(FaultKind::Invalid));
+        kernel.systemd_gone = true;
+        let remove = KernelOp::RemoveSlice { path: "a.slice/a-b.slice".into() };
+        assert_eq!(kernel.run(&remove, false).map_err(|f| f.kind), Err(FaultKind::Other));
+        assert_eq!(kernel.children("a.slice"), ["a-b.slice"]);
+    }
 
     #[test]
     fn cgroups_are_made_with_parents_and_removed_with_children() {

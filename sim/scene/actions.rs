@@ -28,6 +28,10 @@ pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         }
         ["disk", rest @ ..] => disk(stage, rest),
         ["helper", rest @ ..] => helper(stage, rest),
+        ["systemd", how @ ("gone" | "back")] => {
+            stage.world.set_systemd_gone(*how == "gone");
+            Ok(())
+        }
         ["exit", ..] | ["take", ..] | ["kill", "sandbox", ..] => trouble(stage, words),
         ["clock", step] => clock(stage, step),
         ["start", "agent"] => {

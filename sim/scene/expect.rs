@@ -89,6 +89,11 @@ pub fn check(stage: &Stage, words: &[&str]) -> Result<(), String> {
         ["no", "requests", pattern @ ..] => {
             seen(stage, &stage.film().asked, &REQUESTS, pattern, Some(0))
         }
+        ["cgroup", path, want @ ..] => cgroup(stage, path, want),
+        ["no", "cgroup", path] => match cgroup(stage, path, &[]) {
+            Ok(()) => Err("it is there".into()),
+            Err(_) => Ok(()),
+        },
         ["file", pod, path, want] => equal(want, &file(stage, pod, path)?),
         ["no", "file", pod, path] => match file(stage, pod, path) {
             Ok(text) => Err(format!("found {text:?}")),
@@ -121,6 +126,17 @@ fn status(stage: &Stage, pod: &str) -> Result<PodStatus, String> {
     };
     let status = uids.filter(meant).find_map(|uid| facts.statuses.status(uid));
     status.cloned().ok_or_else(|| format!("{pod} has no status"))
+}
+
+/// A cgroup is there, with these values: `cpu.weight=1`.
+fn cgroup(stage: &Stage, path: &str, want: &[&str]) -> Result<(), String> {
+    let mut cgroups = stage.world.kernel().cgroups();
+    let (_, values) = cgroups.find(|(have, _)| *have == path).ok_or("there is no such cgroup")?;
+    for word in want {
+        let (file, value) = word.split_once('=').ok_or("want FILE=VALUE")?;
+        equal(value, values.get(file).map_or("", String::as_str))?;
+    }
+    Ok(())
 }
 
 /// A file of a pod's volume, `VOLUME/PATH`. What is sealed is shown as the API server has it.

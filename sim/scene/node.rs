@@ -6,7 +6,7 @@ use super::stage::Stage;
 use crate::doors::runtime::{Flavour, Pace};
 use crate::setup::Setup;
 use steplet_api::time::Time;
-use steplet_core::settings::ChangeDetection;
+use steplet_core::settings::{CgroupDriver, ChangeDetection};
 use steplet_core::time::{Span, Wall};
 
 /// What a scene has when it says nothing: a new containerd, doors that answer at once.
@@ -34,6 +34,8 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
                 _ => return Err("want containerd-1.6 or containerd-2".into()),
             }
         }
+        "cgroupDriver" => settings.cgroup_driver = CgroupDriver::named(value),
+        "runtimeCgroupDriver" => setup.runtime_driver = CgroupDriver::named(value),
         "clock" => setup.wall = wall(value)?,
         "seed" => setup.seed = number()?.into(),
         "maxPods" => settings.max_pods = number()?,

@@ -58,6 +58,7 @@ kinds! {
     ContainerTaken = "container removed by another",
     HelperHangs = "helper hangs",
     Leftovers = "leftovers of a pod",
+    SystemdGone = "systemd gone",
     ApiDown = "API server down",
     ApiUnreachable = "API server unreachable",
     ApiSlow = "API server slow",
@@ -72,7 +73,7 @@ kinds! {
 }
 
 /// The faults that a node without a cluster can have come first.
-const LOCAL: usize = 28;
+const LOCAL: usize = 29;
 
 /// The end of a fault that lasts.
 #[derive(Clone, Debug)]
@@ -85,6 +86,7 @@ enum End {
     Full,
     ReadOnly,
     Helper,
+    Systemd,
     Clock,
     Serve(bytes::Bytes),
     Way,
@@ -305,6 +307,10 @@ impl Faults {
                 world.helper_hangs = (self.dice.between(20, 80), self.dice.millis(30_000, 200_000));
                 self.last(world, 10_000, 60_000, End::Helper);
             }
+            Kind::SystemdGone => {
+                world.set_systemd_gone(true);
+                self.last(world, 5_000, 90_000, End::Systemd);
+            }
             _ if ALL[LOCAL..].contains(&kind) => return self.begin_on_the_way(kind, world),
             _ => return on.is_some_and(|id| self.strike(kind, &id, world)),
         }
@@ -424,6 +430,7 @@ fn finish(end: End, world: &mut World) {
         End::ReadOnly => world.set_disk_read_only(false),
         End::Way => world.heal_api(),
         End::Helper => world.helper_hangs = (0, Span::ZERO),
+        End::Systemd => world.set_systemd_gone(false),
         End::Clock => world.set_clock(Wall(EPOCH.0 + world.at().0 as i64)),
         End::Serve(text) => {
             // Somebody may have published something newer meanwhile.

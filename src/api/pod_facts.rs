@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use crate::container::{Container, ContainerPort, ResourceRequirements};
 use crate::pod::{Pod, PodSpec, ResourceList, resource, restart_policy};
@@ -32,7 +33,7 @@ pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 pub const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
 
 /// How a pod is treated when the node runs short; best treated first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum QosClass {
     Guaranteed,
     Burstable,

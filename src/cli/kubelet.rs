@@ -14,7 +14,7 @@ use steplet_api::config::{GoDuration, KubeletConfiguration};
 use steplet_api::quantity::Quantity;
 use steplet_core::sealed::Sealed;
 use steplet_core::settings::{
-    ApiSettings, AuthSettings, ChangeDetection, Settings, Threshold, Visitors,
+    ApiSettings, AuthSettings, CgroupDriver, ChangeDetection, Settings, Threshold, Visitors,
 };
 use steplet_core::time::Span;
 
@@ -162,6 +162,7 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         cluster_dns: config.cluster_dns.clone(),
         cluster_domain: config.cluster_domain.clone(),
         resolv_conf: config.resolv_conf.clone(),
+        cgroup_driver: CgroupDriver::named(&config.cgroup_driver),
         cgroup_root: config.cgroup_root.trim_matches('/').to_owned(),
         cgroups_per_qos: config.cgroups_per_qos,
         enforce_pods: config.enforce_node_allocatable.iter().any(|key| key == "pods"),

@@ -232,6 +232,10 @@ pub enum KernelOp {
     SetCgroups(Vec<Cgroup>),
     /// Kill what is left in a cgroup and its children and remove it; gone already is fine. `Busy`: try again.
     RemoveCgroup { path: String },
+    /// The same where systemd makes cgroups: the last part of each path is the name of a slice.
+    SetSlices(Vec<Cgroup>),
+    /// As `RemoveCgroup`, for a slice.
+    RemoveSlice { path: String },
     /// Child cgroups. Answer: `Names`; a missing one is empty.
     ListCgroups { path: String },
     /// How much is left of what a node can run short of. Answer: `Signals`.

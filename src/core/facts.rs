@@ -14,7 +14,7 @@ use crate::managers::pods::sources::SourcesFacts;
 use crate::managers::pods::status::StatusFacts;
 use crate::managers::pods::workers::WorkersFacts;
 use crate::managers::volumes::VolumesFacts;
-use crate::settings::Settings;
+use crate::settings::{CgroupDriver, Settings};
 use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::format;
@@ -63,6 +63,11 @@ impl Facts {
 
     pub fn machine(&self) -> &Machine {
         self.boot.machine()
+    }
+
+    /// Who makes cgroups: the runtime's word, else the configuration's.
+    pub fn cgroup_driver(&self) -> CgroupDriver {
+        self.runtime_status.cgroup_driver().unwrap_or(self.settings().cgroup_driver)
     }
 
     /// Why the agent cannot do its work, for `/healthz` and the watchdog; None while it can.

@@ -41,7 +41,7 @@ pub enum PodNote {
     Inspected { uid: PodUid },
     /// The runtime answers again, or for the first time.
     RuntimeBack,
-    /// The runtime has said what it is: its name stands in container IDs.
+    /// The runtime has said what it is: its name stands in container IDs, its cgroup driver is ours.
     RuntimeNamed,
     /// What the worker knows of the pod changed: its status is to be computed again.
     Progressed { uid: PodUid },

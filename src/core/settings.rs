@@ -38,6 +38,8 @@ pub struct Settings {
     pub cluster_domain: String,
     /// Path of the node's resolver file, empty for none.
     pub resolv_conf: String,
+    /// `cgroupDriver`; what the runtime says goes before it (`Facts::cgroup_driver`).
+    pub cgroup_driver: CgroupDriver,
     /// cgroup below which `kubepods` lies, without a leading slash; empty for the root.
     pub cgroup_root: String,
     pub cgroups_per_qos: bool,
@@ -111,6 +113,26 @@ pub struct ApiSettings {
     pub reserved_storage_bytes: u64,
     /// `configMapAndSecretChangeDetectionStrategy`
     pub change_detection: ChangeDetection,
+}
+
+/// Who makes the cgroups of pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CgroupDriver {
+    /// The agent, as directories.
+    #[default]
+    Cgroupfs,
+    /// systemd, as slices that the agent asks for.
+    Systemd,
+}
+
+impl CgroupDriver {
+    /// `systemd` or `cgroupfs`, as `cgroupDriver` has it.
+    pub fn named(name: &str) -> CgroupDriver {
+        match name {
+            "systemd" => CgroupDriver::Systemd,
+            _ => CgroupDriver::Cgroupfs,
+        }
+    }
 }
 
 /// How an agent learns of changes of ConfigMaps and Secrets.
@@ -234,6 +256,7 @@ impl Default for Settings {
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),
             resolv_conf: "/etc/resolv.conf".into(),
+            cgroup_driver: CgroupDriver::Cgroupfs,
             cgroup_root: String::new(),
             cgroups_per_qos: true,
             enforce_pods: true,

@@ -342,6 +342,7 @@ impl Doors {
             // To kill what is left in a cgroup and wait for its end takes as long as the kernel needs.
             Call::Kernel(op)
                 if matches!(op, KernelOp::RemoveCgroup { .. })
+                    || self.kernel.asks_systemd(&op)
                     || now < self.cgroups_slow_until
                     || self.kernel.may_reclaim(&op) =>
             {

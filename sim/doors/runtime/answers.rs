@@ -5,6 +5,7 @@ use bytes::Bytes;
 use prost::Message;
 use steplet_api::cri;
 use steplet_core::event::RpcError;
+use steplet_core::settings::CgroupDriver;
 use steplet_core::time::Wall;
 
 /// gRPC status codes that `RpcError` has no name for.
@@ -122,7 +123,10 @@ impl Runtime {
             }
             Work::RuntimeConfig => answer(cri::RuntimeConfigResponse {
                 linux: Some(cri::LinuxRuntimeConfiguration {
-                    cgroup_driver: cri::CgroupDriver::Cgroupfs as i32,
+                    cgroup_driver: match self.driver {
+                        CgroupDriver::Systemd => cri::CgroupDriver::Systemd,
+                        CgroupDriver::Cgroupfs => cri::CgroupDriver::Cgroupfs,
+                    } as i32,
                 }),
             }),
             Work::UpdateRuntimeConfig(request) => {

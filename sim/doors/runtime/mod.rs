@@ -24,6 +24,7 @@ pub use sandboxes::Sandbox;
 use std::collections::BTreeMap;
 use steplet_api::cri;
 use steplet_core::event::RpcError;
+use steplet_core::settings::CgroupDriver;
 use steplet_core::time::{Span, Wall};
 
 /// Names one call for as long as the world lasts; the agent's tokens start again with each of its lives.
@@ -70,6 +71,7 @@ const SLOWEST: Span = Span::from_secs(120);
 #[derive(Debug)]
 pub struct Runtime {
     flavour: Flavour,
+    driver: CgroupDriver,
     pace: Pace,
     dice: Dice,
     sandboxes: BTreeMap<String, Sandbox>,
@@ -180,9 +182,10 @@ fn reads(work: &Work) -> bool {
 }
 
 impl Runtime {
-    pub fn new(flavour: Flavour, dice: Dice) -> Runtime {
+    pub fn new(flavour: Flavour, driver: CgroupDriver, dice: Dice) -> Runtime {
         Runtime {
             flavour,
+            driver,
             pace: Pace(100),
             dice,
             sandboxes: BTreeMap::new(),

@@ -2,6 +2,7 @@
 
 use super::answers::{FAILED_PRECONDITION, INVALID_ARGUMENT, UNKNOWN, error, not_found};
 use super::{Flavour, Out, Runtime};
+use crate::doors::kernel::parent_path;
 use crate::trace::{Cause, Fact, SandboxFact};
 use steplet_api::cri;
 use steplet_core::event::RpcError;
@@ -197,7 +198,7 @@ impl Runtime {
     /// Containers that run in a cgroup or below it; `cgroup` has no leading slash.
     pub fn running_below(&self, cgroup: &str) -> Vec<String> {
         let inside = |sandbox: &Sandbox| {
-            let parent = sandbox.cgroup_parent().trim_start_matches('/');
+            let parent = parent_path(sandbox.cgroup_parent());
             (parent.strip_prefix(cgroup))
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };

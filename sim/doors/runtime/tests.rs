@@ -17,7 +17,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let runtime = Runtime::new(Flavour::New, Dice::new(1));
+        let runtime = Runtime::new(Flavour::New, Default::default(), Dice::new(1));
         let (due, answers, facts) = (Vec::new(), BTreeMap::new(), Vec::new());
         Bench { runtime, at: 0, due, answers, facts, calls: 0 }
     }

@@ -28,12 +28,10 @@ struct Row {
     support: Support,
     /// JSON of further values that say what is done anyway.
     as_default: &'static [&'static str],
-    /// Of a refused field: how to go on without it, where that is more than another value.
-    way_out: &'static str,
 }
 
 const fn row(path: &'static str, support: Support) -> Row {
-    Row { path, support, as_default: &[], way_out: "" }
+    Row { path, support, as_default: &[] }
 }
 
 /// A switch that is on by default and has nothing to switch yet: off is what is done.
@@ -92,12 +90,7 @@ const ROWS: &[Row] = &[
     row("systemCgroups", NotYet),
     row("cgroupRoot", Honoured),
     row("cgroupsPerQOS", Honoured),
-    Row {
-        way_out: "write cgroupDriver: cgroupfs (--cgroup-driver=cgroupfs), and in the runtime's \
-                  configuration SystemdCgroup = false (containerd) or cgroup_manager = \"cgroupfs\" \
-                  with conmon_cgroup = \"pod\" (CRI-O)",
-        ..row("cgroupDriver", Refused)
-    },
+    row("cgroupDriver", Honoured),
     row("cpuManagerPolicy", Refused),
     row("singleProcessOOMKill", Honoured),
     row("cpuManagerPolicyOptions", NotYet),
@@ -214,9 +207,6 @@ impl KubeletConfiguration {
                 NotYet => beyond.not_yet.push(row.path.to_string()),
                 Refused => {
                     let what = match default {
-                        _ if !row.way_out.is_empty() => {
-                            format!("{json} cannot be kept by this program; {}", row.way_out)
-                        }
                         Value::Null => "cannot be kept by this program; leave it out".to_string(),
                         _ => format!("{json} cannot be kept by this program; it can be {default}"),
                     };
@@ -322,10 +312,7 @@ mod tests {
         refused("cpuManagerPolicy", "\"static\"", "\"none\"");
         refused("memoryManagerPolicy", "\"Static\"", "\"None\"");
         refused("topologyManagerPolicy", "\"restricted\"", "\"none\"");
-        let mut systemd = KubeletConfiguration::default();
-        assert_eq!(systemd.set("cgroupDriver", "systemd".into()), []);
-        let said = systemd.beyond(&KubeletConfiguration::default()).refused[0].to_string();
-        assert!(said.contains("cgroupDriver: cgroupfs") && said.contains("SystemdCgroup = false"));
+        check("cgroupDriver", "\"systemd\"", &[], &[]);
         refused("reservedSystemCPUs", "\"0-1\"", "");
         refused("memorySwap.swapBehavior", "\"LimitedSwap\"", "");
         refused("tracing", r#"{"samplingRatePerMillion":5}"#, "");

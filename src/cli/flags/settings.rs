@@ -542,10 +542,11 @@ mod tests {
 
     #[test]
     fn what_is_refused_and_what_waits() {
-        let problems = with_file("cpuManagerPolicy: static\ncgroupDriver: systemd\n").unwrap_err();
+        let problems =
+            with_file("cpuManagerPolicy: static\nmemoryManagerPolicy: Static\n").unwrap_err();
         assert_eq!(problems.len(), 2);
         assert!(
-            problems[1].starts_with("/c/k.yaml:3:1: cpuManagerPolicy: \"static\" cannot be kept")
+            problems[0].starts_with("/c/k.yaml:3:1: cpuManagerPolicy: \"static\" cannot be kept")
         );
         let settings =
             with_file("imageMinimumGCAge: 1h\nmaxPods: 5\nfailCgroupV1: true\n").unwrap();
@@ -589,7 +590,7 @@ mod tests {
     fn refusals_are_told_at_once() {
         let args = ["--config=/c/k.yaml", "--kubeconfig=/k", "--node-ip=n1", "--bogus"];
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        let text = format!("{HEAD}cgroupDriver: systemd\ncontainerRuntimeEndpoint: tcp://a:1\n");
+        let text = format!("{HEAD}cpuManagerPolicy: static\ncontainerRuntimeEndpoint: tcp://a:1\n");
         let files = Fake([("/c/k.yaml".to_owned(), text.into_bytes())].into());
         let host = Host { cgroup_version: 2, swap_is_on: true };
         let problems = settings(&parse(args), &files, host).unwrap_err();
@@ -599,7 +600,7 @@ mod tests {
             "--node-ip: ",
             "/c/k.yaml: failSwapOn: ",
             "/c/k.yaml:4:1: containerRuntimeEndpoint: ",
-            "/c/k.yaml:3:1: cgroupDriver: ",
+            "/c/k.yaml:3:1: cpuManagerPolicy: ",
             "--kubeconfig: cannot read /k: ",
         ];
         assert_eq!(said.len(), starts.len(), "{said:?}");

@@ -302,7 +302,7 @@ pub(super) static FLAGS: &[Flag] = &[
         "cgroup-driver",
         Text,
         "cgroupDriver",
-        "who makes control groups: cgroupfs; systemd is refused so far",
+        "who makes control groups, cgroupfs or systemd, where the runtime does not say",
     ),
     mirror("cgroup-root", Text, "cgroupRoot", "control group below which kubepods lies"),
     mirror(

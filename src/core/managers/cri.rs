@@ -32,7 +32,8 @@ macro_rules! images {
 }
 
 runtime! {
-    VERSION = "Version", STATUS = "Status", UPDATE_RUNTIME_CONFIG = "UpdateRuntimeConfig",
+    VERSION = "Version", STATUS = "Status", RUNTIME_CONFIG = "RuntimeConfig",
+    UPDATE_RUNTIME_CONFIG = "UpdateRuntimeConfig",
     RUN_POD_SANDBOX = "RunPodSandbox", STOP_POD_SANDBOX = "StopPodSandbox",
     REMOVE_POD_SANDBOX = "RemovePodSandbox", POD_SANDBOX_STATUS = "PodSandboxStatus",
     LIST_POD_SANDBOX = "ListPodSandbox",

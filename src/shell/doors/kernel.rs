@@ -1,8 +1,12 @@
 //! The cgroup filesystems: one tree on version 2, one for each group of controllers on version 1.
 //!
-//! Upstream: pkg/kubelet/cm/cgroup_manager_linux.go (v1.36) with the cgroupfs driver.
+//! Upstream: pkg/kubelet/cm/cgroup_manager_linux.go (v1.36). A slice is made by systemd, and what systemd does not know
+//! of is then set here as in any other cgroup.
 //! A hybrid machine counts as version 1: nothing is set in its unified tree, but runc
 //! leaves cgroups there, which are removed with the others.
+
+mod properties;
+mod systemd;
 
 use super::fault;
 use crate::shell::mounts::{self, Mount};
@@ -113,7 +117,14 @@ impl Kernel {
                 cgroups.iter().try_for_each(|cgroup| self.set(cgroup))?;
                 Ok(KernelReply::Done)
             }
-            KernelOp::RemoveCgroup { path } => self.remove(inside(path)?),
+            KernelOp::RemoveCgroup { path } => self.remove(inside(path)?, || Ok(())),
+            KernelOp::SetSlices(slices) => {
+                let wanted: Vec<_> = slices.iter().filter(|slice| !self.stands(slice)).collect();
+                systemd::set(&wanted, self.v2)?;
+                wanted.into_iter().try_for_each(|slice| self.set(slice))?;
+                Ok(KernelReply::Done)
+            }
+            KernelOp::RemoveSlice { path } => self.remove(inside(path)?, || systemd::stop(path)),
             KernelOp::ListCgroups { path } => self.list(inside(path)?),
             KernelOp::ReadSignals { root_dir } => Ok(KernelReply::Signals(signals(root_dir))),
             KernelOp::Figures => unreachable!("the reactor answers with its own figures"),
@@ -138,6 +149,27 @@ impl Kernel {
         })
     }
 
+    /// Whether an operation has to ask somebody who may not answer.
+    pub fn asks_systemd(&self, op: &KernelOp) -> bool {
+        match op {
+            KernelOp::SetSlices(slices) => !slices.iter().all(|slice| self.stands(slice)),
+            op => matches!(op, KernelOp::RemoveSlice { .. }),
+        }
+    }
+
+    /// Whether a slice is there with these values, so that nothing is to be done.
+    fn stands(&self, slice: &Cgroup) -> bool {
+        let has = |file: &str, value: &str| {
+            let Some(tree) = self.tree_of(file.split('.').next().unwrap_or_default()) else {
+                return true;
+            };
+            let path = tree.root.join(&slice.path).join(file);
+            fs::read_to_string(path).is_ok_and(|text| text.trim() == value)
+        };
+        self.trees.iter().all(|tree| tree.root.join(&slice.path).is_dir())
+            && slice.values.iter().all(|(file, value)| has(file, value))
+    }
+
     fn set(&self, cgroup: &Cgroup) -> Result<(), Fault> {
         let path = inside(&cgroup.path)?;
         for tree in &self.trees {
@@ -158,8 +190,14 @@ impl Kernel {
         Ok(())
     }
 
-    fn remove(&self, path: &Path) -> Result<KernelReply, Fault> {
+    /// `let_go`: what its maker has to do before its directories can go.
+    fn remove(
+        &self,
+        path: &Path,
+        let_go: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<KernelReply, Fault> {
         self.roots().try_for_each(|root| kill_all(&root.join(path)))?;
+        let_go()?;
         self.roots().try_for_each(|root| remove_dirs(&root.join(path)))?;
         Ok(KernelReply::Done)
     }

@@ -46,6 +46,8 @@ pub fn call_name(call: &Call) -> Cow<'static, str> {
         Call::Kernel(op) => match op {
             KernelOp::SetCgroups(_) => "SetCgroups",
             KernelOp::RemoveCgroup { .. } => "RemoveCgroup",
+            KernelOp::SetSlices(_) => "SetSlices",
+            KernelOp::RemoveSlice { .. } => "RemoveSlice",
             KernelOp::ListCgroups { .. } => "ListCgroups",
             KernelOp::ReadSignals { .. } => "ReadSignals",
             KernelOp::Figures => "Figures",

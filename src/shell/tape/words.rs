@@ -258,11 +258,13 @@ fn call_words(call: &Call) -> String {
             | DiskOp::List { path } => path.clone(),
         },
         Call::Kernel(op) => match op {
-            KernelOp::SetCgroups(groups) => match &groups[..] {
+            KernelOp::SetCgroups(groups) | KernelOp::SetSlices(groups) => match &groups[..] {
                 [.., last] => last.path.clone(),
                 [] => String::new(),
             },
-            KernelOp::RemoveCgroup { path } | KernelOp::ListCgroups { path } => path.clone(),
+            KernelOp::RemoveCgroup { path }
+            | KernelOp::RemoveSlice { path }
+            | KernelOp::ListCgroups { path } => path.clone(),
             KernelOp::ReadSignals { .. } | KernelOp::Figures => String::new(),
         },
         Call::Helper(op) => match op {

@@ -1,16 +1,16 @@
 //! The cgroups that belong to the node agent: the root of all pods, the classes of service below
 //! it, one for each pod. Those of containers are made by the runtime below the pod's.
 //!
-//! Upstream: pkg/kubelet/cm (cgroupfs driver), v1.36. Only files of controllers that
-//! the machine has are named. On version 2 the weight is the linear image of the shares, as
+//! Upstream: pkg/kubelet/cm, v1.36. Only files of controllers that the machine has are named. Where systemd makes
+//! cgroups a name holds those above it: `kubepods-burstable.slice` lies in `kubepods.slice`. On version 2 the weight is the linear image of the shares, as
 //! upstream keeps it for its own cgroups; runtimes use another curve for theirs.
 
-use crate::effect::Cgroup;
+use crate::effect::{Cgroup, KernelOp};
 use crate::event::Machine;
 use crate::managers::containers::resources::{
     SHARES_MAX, SHARES_MIN, cpu_milli, hugepages, memory_bytes, page_size_name, quota_us, shares,
 };
-use crate::settings::Settings;
+use crate::settings::{CgroupDriver, Settings};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -26,36 +26,109 @@ const BEST_EFFORT: &str = "besteffort";
 /// As good as no limit of huge pages, and a multiple of every page size.
 const HUGEPAGES_UNLIMITED: u64 = 1 << 62;
 
-/// The root of all pods, below the cgroup root.
-pub fn kubepods_path(settings: &Settings) -> String {
-    below(&settings.cgroup_root, KUBEPODS)
+/// Where cgroups lie: by the configuration, and by who makes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'a> {
+    pub settings: &'a Settings,
+    pub driver: CgroupDriver,
 }
 
-/// `kubepods/burstable`, ...: where pods of a class lie.
-pub fn qos_path(settings: &Settings, class: QosClass) -> String {
-    match class {
-        QosClass::Guaranteed => kubepods_path(settings),
-        QosClass::Burstable => below(&kubepods_path(settings), BURSTABLE),
-        QosClass::BestEffort => below(&kubepods_path(settings), BEST_EFFORT),
+impl Layout<'_> {
+    /// `kubepods/burstable`, ...: where pods of a class lie.
+    pub fn class(&self, class: QosClass) -> String {
+        self.path(self.class_names(class))
     }
-}
 
-/// `kubepods/burstable/pod<uid>`; without a hierarchy all pods share the cgroup root.
-pub fn pod_path(settings: &Settings, pod: &Pod) -> String {
-    if !settings.cgroups_per_qos {
-        return settings.cgroup_root.clone();
+    /// `kubepods/burstable/pod<uid>`; without a hierarchy all pods share the cgroup root.
+    pub fn pod(&self, pod: &Pod) -> String {
+        self.path(self.pod_names(pod))
     }
-    below(&qos_path(settings, qos_class(pod)), &format!("pod{}", pod.metadata.uid))
-}
 
-/// The parent of a pod's containers, as the runtime is told.
-pub fn cgroup_parent(settings: &Settings, pod: &Pod) -> String {
-    format!("/{}", pod_path(settings, pod))
+    /// The parent of a pod's containers, as the runtime is told: a path, or the name of a slice.
+    pub fn parent(&self, pod: &Pod) -> String {
+        let path = self.pod(pod);
+        match self.driver {
+            CgroupDriver::Cgroupfs => format!("/{path}"),
+            CgroupDriver::Systemd => path.rsplit('/').next().unwrap_or_default().into(),
+        }
+    }
+
+    /// Whether a cgroup of this name, where the pods of a class lie, is that of the pod with this UID.
+    pub fn is_of(&self, name: &str, class: QosClass, uid: &str) -> bool {
+        let mut names = self.class_names(class);
+        names.push(format!("pod{uid}"));
+        self.path(names).rsplit('/').next() == Some(name)
+    }
+
+    /// The UID in the name of a pod's cgroup, where the pods of a class lie. A dash became an underscore in a slice: a
+    /// UID that has one of its own is not given back as it was.
+    pub fn uid(&self, name: &str, class: QosClass) -> Option<String> {
+        match self.driver {
+            CgroupDriver::Cgroupfs => name.strip_prefix("pod").map(Into::into),
+            CgroupDriver::Systemd => {
+                let class = self.class(class);
+                let above = class.rsplit('/').next()?.strip_suffix(".slice")?;
+                let uid = name.strip_suffix(".slice")?.strip_prefix(above)?.strip_prefix("-pod")?;
+                Some(uid.replace('_', "-"))
+            }
+        }
+    }
+
+    pub fn set(&self, cgroups: Vec<Cgroup>) -> KernelOp {
+        match self.driver {
+            CgroupDriver::Cgroupfs => KernelOp::SetCgroups(cgroups),
+            CgroupDriver::Systemd => KernelOp::SetSlices(cgroups),
+        }
+    }
+
+    pub fn remove(&self, path: String) -> KernelOp {
+        match self.driver {
+            CgroupDriver::Cgroupfs => KernelOp::RemoveCgroup { path },
+            CgroupDriver::Systemd => KernelOp::RemoveSlice { path },
+        }
+    }
+
+    fn root_names(&self) -> Vec<String> {
+        let root = self.settings.cgroup_root.split('/');
+        root.filter(|name| !name.is_empty()).map(Into::into).collect()
+    }
+
+    fn class_names(&self, class: QosClass) -> Vec<String> {
+        let mut names = self.root_names();
+        names.push(KUBEPODS.into());
+        match class {
+            QosClass::Guaranteed => {}
+            QosClass::Burstable => names.push(BURSTABLE.into()),
+            QosClass::BestEffort => names.push(BEST_EFFORT.into()),
+        }
+        names
+    }
+
+    fn pod_names(&self, pod: &Pod) -> Vec<String> {
+        if !self.settings.cgroups_per_qos {
+            return self.root_names();
+        }
+        let mut names = self.class_names(qos_class(pod));
+        names.push(format!("pod{}", pod.metadata.uid));
+        names
+    }
+
+    /// Below the cgroup root, without a leading slash.
+    fn path(&self, names: Vec<String>) -> String {
+        if self.driver == CgroupDriver::Cgroupfs {
+            return names.join("/");
+        }
+        // A dash divides the levels, so there may be none within one.
+        let parts: Vec<String> = names.iter().map(|name| name.replace('-', "_")).collect();
+        let slices = (1..=parts.len()).map(|depth| format!("{}.slice", parts[..depth].join("-")));
+        slices.collect::<Vec<_>>().join("/")
+    }
 }
 
 /// The tree above the pods, parents first; empty without a hierarchy. `burstable_milli` is what
 /// the burstable pods ask for together, in thousandths of a CPU.
-pub fn qos_tree(settings: &Settings, machine: &Machine, burstable_milli: i64) -> Vec<Cgroup> {
+pub fn qos_tree(layout: Layout<'_>, machine: &Machine, burstable_milli: i64) -> Vec<Cgroup> {
+    let settings = layout.settings;
     if !settings.cgroups_per_qos {
         return Vec::new();
     }
@@ -75,15 +148,16 @@ pub fn qos_tree(settings: &Settings, machine: &Machine, burstable_milli: i64) ->
     best_effort.shares(SHARES_MIN);
     best_effort.unlimited_hugepages();
     [
-        root.cgroup(kubepods_path(settings)),
-        burstable.cgroup(qos_path(settings, QosClass::Burstable)),
-        best_effort.cgroup(qos_path(settings, QosClass::BestEffort)),
+        root.cgroup(layout.class(QosClass::Guaranteed)),
+        burstable.cgroup(layout.class(QosClass::Burstable)),
+        best_effort.cgroup(layout.class(QosClass::BestEffort)),
     ]
     .into()
 }
 
 /// A pod's own cgroup; none without a hierarchy.
-pub fn pod_cgroup(settings: &Settings, machine: &Machine, pod: &Pod) -> Option<Cgroup> {
+pub fn pod_cgroup(layout: Layout<'_>, machine: &Machine, pod: &Pod) -> Option<Cgroup> {
+    let settings = layout.settings;
     if !settings.cgroups_per_qos {
         return None;
     }
@@ -115,7 +189,7 @@ pub fn pod_cgroup(settings: &Settings, machine: &Machine, pod: &Pod) -> Option<C
         let asked = hugepages(&requests).find(|(asked, _)| asked == size);
         values.hugepages(*size, asked.map_or(0, |(_, bytes)| bytes));
     }
-    Some(values.cgroup(pod_path(settings, pod)))
+    Some(values.cgroup(layout.pod(pod)))
 }
 
 /// A pod's memory limit in bytes, when its cgroup has one.
@@ -133,10 +207,6 @@ pub fn pod_memory_limit(pod: &Pod) -> Option<u64> {
 fn cpu_weight(shares: u64) -> u64 {
     let shares = shares.clamp(SHARES_MIN, SHARES_MAX);
     1 + (shares - SHARES_MIN) * 9999 / (SHARES_MAX - SHARES_MIN)
-}
-
-fn below(parent: &str, name: &str) -> String {
-    if parent.is_empty() { name.to_string() } else { format!("{parent}/{name}") }
 }
 
 /// Files and values of a cgroup in the version of this machine.
@@ -218,6 +288,14 @@ mod tests {
     use crate::managers::sample::pod;
     use crate::managers::sample::{machine, settings};
 
+    fn dirs(settings: &Settings) -> Layout<'_> {
+        Layout { settings, driver: CgroupDriver::Cgroupfs }
+    }
+
+    fn slices(settings: &Settings) -> Layout<'_> {
+        Layout { settings, driver: CgroupDriver::Systemd }
+    }
+
     fn text(cgroup: &Cgroup) -> String {
         let values = cgroup.values.iter().map(|(file, value)| format!(" {file}={value}"));
         values.fold(cgroup.path.clone(), |text, value| text + &value)
@@ -235,7 +313,7 @@ mod tests {
         fn check(spec: &str, version: u8, want: &str) {
             let machine =
                 Machine { cgroup_version: version, hugepage_sizes: [].into(), ..machine() };
-            let got = pod_cgroup(&settings(), &machine, &pod(spec)).unwrap();
+            let got = pod_cgroup(dirs(&settings()), &machine, &pod(spec)).unwrap();
             assert_eq!(text(&got), want, "{spec}");
         }
         check(
@@ -265,19 +343,19 @@ mod tests {
             cgroup_root: "agent".into(),
             ..settings()
         };
-        let got = text(&pod_cgroup(&settings, &machine(), &pod).unwrap());
+        let got = text(&pod_cgroup(dirs(&settings), &machine(), &pod).unwrap());
         let want = "agent/kubepods/podu cpu.shares=102 cpu.cfs_period_us=100000 \
             cpu.cfs_quota_us=-1 memory.limit_in_bytes=33554432 pids.max=1000 \
             hugetlb.2MB.limit_in_bytes=0 hugetlb.1GB.limit_in_bytes=0";
         assert_eq!(got, want);
         let bare = Machine { cgroup_version: 2, controllers: ["cpu".into()].into(), ..machine() };
-        let got = text(&pod_cgroup(&settings, &bare, &pod).unwrap());
+        let got = text(&pod_cgroup(dirs(&settings), &bare, &pod).unwrap());
         assert_eq!(got, "agent/kubepods/podu cpu.weight=4 cpu.max=max 100000");
-        assert_eq!(cgroup_parent(&settings, &pod), "/agent/kubepods/podu");
+        assert_eq!(dirs(&settings).parent(&pod), "/agent/kubepods/podu");
         let flat = Settings { cgroups_per_qos: false, cgroup_root: String::new(), ..settings };
-        assert_eq!(pod_cgroup(&flat, &machine(), &pod), None);
-        assert!(qos_tree(&flat, &machine(), 0).is_empty());
-        assert_eq!(cgroup_parent(&flat, &pod), "/");
+        assert_eq!(pod_cgroup(dirs(&flat), &machine(), &pod), None);
+        assert!(qos_tree(dirs(&flat), &machine(), 0).is_empty());
+        assert_eq!(dirs(&flat).parent(&pod), "/");
     }
 
     #[test]
@@ -295,7 +373,7 @@ mod tests {
                 [pod(GUARANTEED), pod(HALF_LIMITED), pod(BEST_EFFORT_POD), pod(HALF_LIMITED)];
             let requests = pods.iter().map(Requests::of).filter(|requests| requests.burstable);
             let milli = requests.map(|requests| requests.cpu_milli).sum();
-            let tree = qos_tree(&settings, &machine, milli);
+            let tree = qos_tree(dirs(&settings), &machine, milli);
             assert_eq!(tree.iter().map(text).collect::<Vec<_>>(), want);
         }
         check(
@@ -317,6 +395,44 @@ mod tests {
                 "kubepods/besteffort cpu.weight=1 hugetlb.2MB.max=4611686018427387904",
             ],
         );
+    }
+
+    #[test]
+    fn slices_of_pods() {
+        fn check(root: &str, spec: &str, path: &str) {
+            let settings = Settings { cgroup_root: root.into(), ..settings() };
+            let mut pod = pod(spec);
+            pod.metadata.uid = "1b-2".into();
+            let layout = slices(&settings);
+            assert_eq!(layout.pod(&pod), path);
+            let name = path.rsplit('/').next().unwrap();
+            assert_eq!(layout.parent(&pod), name);
+            let class = qos_class(&pod);
+            assert_eq!(layout.uid(name, class).as_deref(), Some("1b-2"));
+            assert!(layout.is_of(name, class, "1b-2") && layout.is_of(name, class, "1b_2"));
+            assert!(!layout.is_of(name, class, "1b") && !layout.is_of("pod1b-2", class, "1b-2"));
+        }
+        check("", GUARANTEED, "kubepods.slice/kubepods-pod1b_2.slice");
+        check(
+            "",
+            HALF_LIMITED,
+            "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b_2.slice",
+        );
+        check(
+            "a-b/c",
+            BEST_EFFORT_POD,
+            "a_b.slice/a_b-c.slice/a_b-c-kubepods.slice/a_b-c-kubepods-besteffort.slice/\
+             a_b-c-kubepods-besteffort-pod1b_2.slice",
+        );
+        let settings = settings();
+        let layout = slices(&settings);
+        // Siblings: another class, a scope of the runtime, a slice of somebody else.
+        for other in ["kubepods-burstable.slice", "cri-containerd-1.scope", "pod1", "podx.slice"] {
+            assert_eq!(layout.uid(other, QosClass::Guaranteed), None, "{other}");
+        }
+        assert_eq!(dirs(&settings).uid("pod1-2", QosClass::Guaranteed).as_deref(), Some("1-2"));
+        let flat = Settings { cgroups_per_qos: false, ..settings.clone() };
+        assert_eq!(slices(&flat).parent(&pod(GUARANTEED)), "", "the runtime's own choice");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::event::Machine;
 use crate::managers::containers::ConfigError;
-use crate::managers::containers::cgroups::cgroup_parent;
+use crate::managers::containers::cgroups::Layout;
 use crate::managers::containers::dns::{DnsWarning, PodDns, pod_dns};
 use crate::managers::containers::hosts::{kernel_hostname, pod_hostname};
 use crate::managers::containers::resources::{overhead_resources, sandbox_resources};
@@ -13,7 +13,6 @@ use crate::managers::containers::security::{
 };
 use crate::managers::containers::volumes::{all_containers, pod_uid};
 use crate::managers::cri as names;
-use crate::settings::Settings;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -35,10 +34,10 @@ pub fn sandbox(
     pod: &Pod,
     attempt: u32,
     resolv_conf: Option<&str>,
-    settings: &Settings,
+    layout: Layout<'_>,
     machine: &Machine,
 ) -> Result<Sandbox, ConfigError> {
-    let meta = &pod.metadata;
+    let (meta, settings) = (&pod.metadata, layout.settings);
     let uid = pod_uid(pod);
     let PodDns { config: dns, warnings } = pod_dns(pod, settings, resolv_conf, &machine.host_ips)?;
     let hostname = match pod.spec.host_network {
@@ -59,7 +58,7 @@ pub fn sandbox(
         labels: own_labels_and(pod_labels(pod), &meta.labels),
         annotations: owned(&meta.annotations).collect(),
         linux: Some(cri::LinuxPodSandboxConfig {
-            cgroup_parent: cgroup_parent(settings, pod),
+            cgroup_parent: layout.parent(pod),
             security_context: Some(security(pod)?),
             sysctls: sysctls(pod),
             overhead: Some(overhead_resources(pod, settings, machine)),
@@ -183,7 +182,9 @@ mod tests {
     use crate::managers::sample::{machine, settings};
 
     fn of(pod: &Pod) -> cri::PodSandboxConfig {
-        sandbox(pod, 3, Some("nameserver 192.0.2.53\n"), &settings(), &machine()).unwrap().config
+        let settings = settings();
+        let layout = Layout { settings: &settings, driver: Default::default() };
+        sandbox(pod, 3, Some("nameserver 192.0.2.53\n"), layout, &machine()).unwrap().config
     }
 
     #[test]

@@ -1,15 +1,17 @@
-//! The runtime's health: its version once it answers, its conditions every five seconds.
+//! The runtime's health: its version once it answers, its conditions every five seconds. And once in a life, who makes
+//! cgroups, for all that runs lies in them.
 //!
-//! Upstream: updateRuntimeUp in pkg/kubelet/kubelet.go (v1.36).
+//! Upstream: updateRuntimeUp in pkg/kubelet/kubelet.go, getCgroupDriverFromCRI in cmd/kubelet/app/server.go (v1.36).
 //! Owns: the last answers. Publishes: `facts.runtime_status`.
-//! Hears: Booted, RuntimeBack. Says: RuntimeNamed. Asks: Version, Status.
+//! Hears: Booted, RuntimeBack. Says: RuntimeNamed. Asks: Version, RuntimeConfig, Status.
 //! Never: asks again before the last call was answered.
 
 use crate::cx::Cx;
-use crate::event::Outcome;
+use crate::event::{Outcome, RpcError};
 use crate::limits::RUNTIME_DOWN_AFTER;
 use crate::managers::cri::{self, answer};
 use crate::note::{Note, PodNote};
+use crate::settings::CgroupDriver;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -31,6 +33,7 @@ pub struct RuntimeStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Ask {
     Version,
+    Config,
     Status,
 }
 
@@ -39,6 +42,8 @@ pub enum Ask {
 pub struct RuntimeStatusFacts {
     name: Box<str>,
     version: Box<str>,
+    /// None before the runtime was asked.
+    cgroup_driver: Option<CgroupDriver>,
     /// None while the condition is true, or nothing is known yet.
     runtime_problem: Option<String>,
     network_problem: Option<String>,
@@ -76,6 +81,11 @@ impl RuntimeStatusFacts {
 
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// Who makes cgroups. None: the runtime has not been asked yet, so nothing may be made.
+    pub fn cgroup_driver(&self) -> Option<CgroupDriver> {
+        self.cgroup_driver
     }
 
     /// Why the runtime is not ready, by its own word or since it does not answer.
@@ -131,7 +141,10 @@ impl RuntimeStatus {
         }
         self.next = None;
         let within = cx.facts.settings().runtime_request_timeout;
-        if self.known {
+        if self.known && cx.facts.runtime_status.cgroup_driver.is_none() {
+            let body = api::RuntimeConfigRequest {};
+            cx.call(Ask::Config, cri::call(cri::RUNTIME_CONFIG, &body, within));
+        } else if self.known {
             let body = api::StatusRequest { verbose: false };
             cx.call(Ask::Status, cri::call(cri::STATUS, &body, within));
         } else {
@@ -150,19 +163,27 @@ impl RuntimeStatus {
         let error = match then {
             Ask::Version => match answer::<api::VersionResponse>(outcome) {
                 Ok(version) => {
-                    let was_unknown = facts.name.is_empty();
                     facts.name = version.runtime_name.into();
                     facts.version = version.runtime_version.into();
                     log::info!("container runtime {} {}", facts.name, facts.version);
                     self.known = true;
                     self.next = Some(now);
                     facts.last_error = None;
-                    if was_unknown {
-                        cx.say(Note::Pod(PodNote::RuntimeNamed));
-                    }
                     return self.on_tick(cx);
                 }
                 Err(error) => Some(error),
+            },
+            Ask::Config => match driver(outcome, cx.facts.settings().cgroup_driver) {
+                Ok(driver) => {
+                    cx.facts.runtime_status.cgroup_driver = Some(driver);
+                    self.next = Some(now);
+                    cx.say(Note::Pod(PodNote::RuntimeNamed));
+                    return self.on_tick(cx);
+                }
+                Err(error) => {
+                    self.known = false;
+                    Some(error)
+                }
             },
             Ask::Status => match answer::<api::StatusResponse>(outcome) {
                 Ok(status) => {
@@ -188,6 +209,7 @@ impl RuntimeStatus {
                 }
             },
         };
+        let facts = &mut cx.facts.runtime_status;
         let text = error.map(|e| e.message);
         if text.is_some() && facts.last_error.is_none() {
             log::warn!("the container runtime does not answer: {}", text.as_deref().unwrap_or(""));
@@ -195,6 +217,29 @@ impl RuntimeStatus {
         facts.last_error = text;
         self.next = Some(now + PERIOD);
     }
+}
+
+/// The runtime's word, or `configured` where it has none.
+fn driver(outcome: Outcome, configured: CgroupDriver) -> Result<CgroupDriver, RpcError> {
+    let told = match answer::<api::RuntimeConfigResponse>(outcome) {
+        Ok(told) => {
+            told.linux.and_then(|linux| api::CgroupDriver::try_from(linux.cgroup_driver).ok())
+        }
+        // containerd before 2.0.
+        Err(error) if error.code == RpcError::UNIMPLEMENTED => None,
+        Err(error) => return Err(error),
+    };
+    let driver = match told {
+        Some(api::CgroupDriver::Systemd) => CgroupDriver::Systemd,
+        Some(api::CgroupDriver::Cgroupfs) => CgroupDriver::Cgroupfs,
+        None => configured,
+    };
+    if driver != configured {
+        log::warn!(
+            "cgroupDriver is {configured:?}, but the runtime says {driver:?}, and that goes before it"
+        );
+    }
+    Ok(driver)
 }
 
 /// Bounded: a handler is a line of a configuration file.

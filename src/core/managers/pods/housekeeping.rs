@@ -5,7 +5,7 @@
 //! Upstream lists directories and cgroups every two seconds; here a pod that ends is cleaned up by its worker,
 //! and the sweep of leftovers (of a crash, of another life) runs once a minute.
 //! Owns: removals under way. Publishes: `facts.housekeeping`: the pods that something is being removed of.
-//! Hears: Inspected, Progressed, Forgotten, SourcesReady. Says: RuntimeNote, Swept, Inspected.
+//! Hears: Inspected, Progressed, Forgotten, SourcesReady, RuntimeNamed. Says: RuntimeNote, Swept, Inspected.
 //! Asks: RemoveContainer, StopPodSandbox, RemovePodSandbox, directory and cgroup lists and removals.
 //! Never: touches a pod that has a worker beyond its dead containers (all of them while it begins anew), or one that
 //! nobody knows before all sources were read.
@@ -28,6 +28,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use steplet_api::cri as api;
+use steplet_api::pod_facts::QosClass;
 
 const SWEEP: Span = Span::from_secs(60);
 const SWEEP_SOON: Span = Span::from_secs(2);
@@ -75,7 +76,7 @@ pub enum Ask {
     RemoveSandbox { uid: PodUid, id: SandboxId },
     PodDirs,
     LogDirs,
-    Cgroups { path: String },
+    Cgroups { class: QosClass },
     Path { uid: PodUid, path: String },
     Cgroup { uid: PodUid, path: String },
     Classes,
@@ -104,10 +105,11 @@ impl Housekeeping {
                     self.tidy(cx, &uid);
                 }
             }
+            // Where cgroups lie is known now.
+            PodNote::RuntimeNamed => self.next = self.next.map(|_| cx.now.mono),
             PodNote::Configured { .. }
             | PodNote::Unconfigured { .. }
             | PodNote::RuntimeBack
-            | PodNote::RuntimeNamed
             | PodNote::ObjectChanged { .. }
             | PodNote::MirrorsChanged
             | PodNote::Swept { .. } => {}
@@ -213,7 +215,7 @@ impl Housekeeping {
             }
             Ask::PodDirs => self.on_pod_dirs(cx, outcome),
             Ask::LogDirs => self.on_log_dirs(cx, outcome),
-            Ask::Cgroups { path } => self.on_cgroups(cx, &path, outcome),
+            Ask::Cgroups { class } => self.on_cgroups(cx, class, outcome),
             Ask::Classes => {
                 if let Outcome::Kernel(Err(fault)) = outcome {
                     log::warn!("the cgroups of the classes are not up to date: {}", fault.message);
@@ -236,7 +238,8 @@ impl Housekeeping {
             return;
         }
         self.next = Some(cx.now.mono + SWEEP);
-        if !cx.facts.pleg.reachable() {
+        let named = cx.facts.runtime_status.cgroup_driver().is_some();
+        if !cx.facts.pleg.reachable() || !named {
             return;
         }
         let settings = cx.facts.settings();
@@ -253,11 +256,9 @@ impl Housekeeping {
         if cx.facts.settings().stop_pods_on_exit {
             return;
         }
-        let kubepods = requests::kubepods(cx.facts);
-        let below = ["", "/burstable", "/besteffort"];
-        for path in below.map(|class| format!("{kubepods}{class}")) {
-            let op = KernelOp::ListCgroups { path: path.clone() };
-            cx.call(Ask::Cgroups { path }, Call::Kernel(op));
+        for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+            let path = requests::layout(cx.facts).class(class);
+            cx.call(Ask::Cgroups { class }, Call::Kernel(KernelOp::ListCgroups { path }));
         }
     }
 
@@ -265,8 +266,8 @@ impl Housekeeping {
     fn write_classes(&mut self, cx: &mut Cx<'_>) {
         let milli = requests::burstable_milli(cx.facts);
         if self.burstable_milli.replace(milli) != Some(milli) {
-            let classes = requests::classes(cx.facts);
-            cx.call(Ask::Classes, Call::Kernel(KernelOp::SetCgroups(classes)));
+            let classes = requests::layout(cx.facts).set(requests::classes(cx.facts));
+            cx.call(Ask::Classes, Call::Kernel(classes));
         }
     }
 
@@ -343,17 +344,21 @@ impl Housekeeping {
         }
     }
 
-    fn on_cgroups(&mut self, cx: &mut Cx<'_>, below: &str, outcome: Outcome) {
+    fn on_cgroups(&mut self, cx: &mut Cx<'_>, class: QosClass, outcome: Outcome) {
         let Outcome::Kernel(Ok(KernelReply::Names(names))) = outcome else { return };
         if planted(8) {
             return;
         }
         for name in names {
-            let Some(uid) = name.strip_prefix("pod") else { continue };
-            let path = format!("{below}/{name}");
-            let uid = PodUid::from(uid);
-            if self.unknown(cx, &uid) {
-                let call = Call::Kernel(KernelOp::RemoveCgroup { path: path.clone() });
+            let layout = requests::layout(cx.facts);
+            let Some(uid) = layout.uid(&name, class) else { continue };
+            let (path, uid) = (format!("{}/{name}", layout.class(class)), PodUid::from(uid));
+            let known = |uid: &PodUid| layout.is_of(&name, class, uid.as_str());
+            // Beside the UID itself, since the name of a slice may not give it back.
+            let anyone =
+                cx.facts.workers.all().keys().chain(cx.facts.pleg.views().keys()).any(known);
+            if !anyone && self.unknown(cx, &uid) {
+                let call = Call::Kernel(layout.remove(path.clone()));
                 let ask = Ask::Cgroup { uid: uid.clone(), path: path.clone() };
                 self.sweep(cx, &uid, path, ask, call);
             }

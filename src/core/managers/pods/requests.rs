@@ -4,10 +4,11 @@ use super::plan::Start;
 use crate::effect::{Cgroup, ContainerFiles, DiskOp, PodSetup, SealedText};
 use crate::facts::Facts;
 use crate::ids::{ContainerId, PodUid};
+use crate::managers::containers::cgroups::{self, Layout};
 use crate::managers::containers::config::{self, ContainerImage, ContainerInput};
 use crate::managers::containers::dns::DnsWarning;
 use crate::managers::containers::sandbox::{self, Sandbox};
-use crate::managers::containers::{ConfigError, cgroups, hosts, volumes};
+use crate::managers::containers::{ConfigError, hosts, volumes};
 use crate::managers::volumes::payload::Given;
 use crate::note::ImageFound;
 use alloc::format;
@@ -23,13 +24,8 @@ pub(super) fn field_of(pod: &Pod, name: &str) -> String {
     format!("spec.{list}{{{name}}}")
 }
 
-/// `/kubepods` below the configured root, without a leading slash.
-pub(super) fn kubepods(facts: &Facts) -> String {
-    cgroups::kubepods_path(facts.settings())
-}
-
-pub(super) fn pod_cgroup(facts: &Facts, pod: &Pod) -> String {
-    cgroups::pod_path(facts.settings(), pod)
+pub(super) fn layout(facts: &Facts) -> Layout<'_> {
+    Layout { settings: facts.settings(), driver: facts.cgroup_driver() }
 }
 
 /// What the burstable pods that have not ended ask for together, in thousandths of a CPU.
@@ -39,13 +35,13 @@ pub(super) fn burstable_milli(facts: &Facts) -> i64 {
 
 /// The tree above the pods.
 pub(super) fn classes(facts: &Facts) -> Vec<Cgroup> {
-    cgroups::qos_tree(facts.settings(), facts.machine(), burstable_milli(facts))
+    cgroups::qos_tree(layout(facts), facts.machine(), burstable_milli(facts))
 }
 
 /// The tree above the pod and the pod's own, parents first.
 pub(super) fn cgroups(facts: &Facts, pod: &Pod) -> Vec<Cgroup> {
     let mut all = classes(facts);
-    all.extend(cgroups::pod_cgroup(facts.settings(), facts.machine(), pod));
+    all.extend(cgroups::pod_cgroup(layout(facts), facts.machine(), pod));
     all
 }
 
@@ -81,7 +77,7 @@ pub(super) fn run_sandbox(
 fn sandbox(facts: &Facts, pod: &Pod, uid: &PodUid, attempt: u32) -> Result<Sandbox, String> {
     let setup = facts.workers.worker(uid).and_then(|w| w.setup());
     let resolver = setup.and_then(|s| s.resolv_conf.as_deref());
-    sandbox::sandbox(pod, attempt, resolver, facts.settings(), facts.machine()).map_err(|e| e.0)
+    sandbox::sandbox(pod, attempt, resolver, layout(facts), facts.machine()).map_err(|e| e.0)
 }
 
 pub(super) fn create_container(

@@ -10,7 +10,7 @@
 use super::plan::{Start, Step, Stop};
 use super::requests::{self, field_of};
 use crate::cx::Cx;
-use crate::effect::{Call, DiskOp, HelperOp, KernelOp};
+use crate::effect::{Call, DiskOp, HelperOp};
 use crate::event::{
     DiskReply, Fault, FaultKind, HelperReply, KernelReply, Outcome, PodReady, RpcError,
 };
@@ -179,9 +179,9 @@ impl Runtime {
                 return self.fail(cx, uid, "FailedMount", message);
             }
         };
-        let cgroups = requests::cgroups(cx.facts, pod);
+        let cgroups = requests::layout(cx.facts).set(requests::cgroups(cx.facts, pod));
         let ask = Ask::Cgroups { uid: uid.clone() };
-        let cgroups = Some(cx.call(ask, Call::Kernel(KernelOp::SetCgroups(cgroups))));
+        let cgroups = Some(cx.call(ask, Call::Kernel(cgroups)));
         let call = match volumes::needs_helper(&setup) {
             true => Call::Helper(HelperOp::SetUpPod(setup.into())),
             false => Call::Disk(DiskOp::SetUpPod(setup.into())),
@@ -531,9 +531,9 @@ impl Runtime {
         let Some(worker) = worker else {
             return self.done(cx, &uid, Ok(StepDone::Other));
         };
-        let path = requests::pod_cgroup(cx.facts, worker.pod());
+        let layout = requests::layout(cx.facts);
+        let op = layout.remove(layout.pod(worker.pod()));
         self.jobs.insert(uid.clone(), Job::RemoveCgroup);
-        let op = KernelOp::RemoveCgroup { path };
         cx.call(Ask::RemoveCgroup { uid }, Call::Kernel(op));
     }
 

@@ -92,6 +92,8 @@ impl Job {
             Job::FetchManifest { url, .. } => Some(url.expose()),
             Job::PrepareContainer(files) => files.subpaths.first().map(|sub| &*sub.volume),
             Job::KeepChains { .. } => Some("iptables"),
+            // systemd may not answer, and that is no reason for other cgroups to wait.
+            Job::Kernel(KernelOp::SetSlices(_) | KernelOp::RemoveSlice { .. }) => Some("systemd"),
             Job::Kernel(_) => Some("cgroup"),
             Job::Tape(_) => Some("tape"),
             Job::LookUp { host, .. } => Some(host),

@@ -117,7 +117,7 @@ impl Workers {
                 self.adopt_orphans(cx);
             }
             PodNote::Inspected { uid } => self.on_inspected(cx, uid),
-            PodNote::RuntimeBack => {
+            PodNote::RuntimeBack | PodNote::RuntimeNamed => {
                 let uids: Vec<PodUid> = cx.facts.workers.workers.keys().cloned().collect();
                 for uid in uids {
                     self.advance(cx, &uid);
@@ -125,8 +125,7 @@ impl Workers {
             }
             // Nothing of it is being swept away any more.
             PodNote::Swept { uid } => self.advance(cx, uid),
-            PodNote::RuntimeNamed
-            | PodNote::Progressed { .. }
+            PodNote::Progressed { .. }
             | PodNote::ObjectChanged { .. }
             | PodNote::MirrorsChanged
             | PodNote::Forgotten { .. } => {}
@@ -298,7 +297,7 @@ impl Workers {
         if worker.busy && worker.phase == Phase::Syncing && late {
             return self.exceed_deadline(cx, uid);
         }
-        if worker.busy || !cx.facts.pleg.fresh(uid) || !cx.facts.pleg.reachable() {
+        if worker.busy || !cx.facts.pleg.fresh(uid) || !runtime_known(cx.facts) {
             return;
         }
         if let Some(at) = worker.pause.filter(|at| *at > cx.now.mono) {
@@ -669,12 +668,17 @@ impl Workers {
                     || worker.busy
                     || worker.wake.is_some()
                     || !facts.pleg.fresh(uid)
-                    || !facts.pleg.reachable(),
+                    || !runtime_known(facts),
                 "workers: nothing would ever move {uid} in {:?}",
                 worker.phase
             );
         }
     }
+}
+
+/// Whether the runtime answers, and has said where cgroups lie.
+fn runtime_known(facts: &Facts) -> bool {
+    facts.pleg.reachable() && facts.runtime_status.cgroup_driver().is_some()
 }
 
 /// A duration as Go prints whole seconds: `10s`, `2m40s`, with a blank behind.
