@@ -2,13 +2,13 @@
 
 use crate::clock::At;
 use crate::doors::disk::fault;
-use crate::doors::helper;
 use crate::doors::kernel::parent_path;
 use crate::doors::rpc::{Fate, Struck};
 use crate::doors::runtime::{Caller, Out};
+use crate::doors::{helper, offline};
 use crate::trace::{Fact, Seen};
 use crate::world::{Due, World};
-use steplet_core::effect::{Call, DiskOp, Effect, KernelOp, Rpc};
+use steplet_core::effect::{Call, DiskOp, Effect, HelperOp, KernelOp, Rpc};
 use steplet_core::event::{DiskReply, Fault, FaultKind, Item, Outcome, RpcError};
 use steplet_core::time::Span;
 
@@ -73,6 +73,14 @@ impl World {
                 self.answer_soon(caller, Outcome::Kernel(result));
             }
             Call::Helper(op) => {
+                if let HelperOp::Keep { set, unset } = &op {
+                    let change = offline::Change::of(set, unset, self.api.vault());
+                    if change.is_none() {
+                        let lost = fault(FaultKind::SealLost, "a seal of an earlier life");
+                        return self.answer_soon(caller, Outcome::Helper(Err(lost)));
+                    }
+                    self.disk.offline.under_way = change;
+                }
                 let mut time = helper::time(&op, &mut self.dice);
                 if self.setup.swift {
                     time = Span::ZERO;

@@ -211,7 +211,8 @@ impl World {
             }
             // The helper remembers what it fetched for the agent that asked, not for the next one.
             Due::Helper { caller, op }
-                if !self.is_open(caller) && matches!(*op, HelperOp::FetchManifest { .. }) => {}
+                if !self.is_open(caller)
+                    && matches!(*op, HelperOp::FetchManifest { .. } | HelperOp::Keep { .. }) => {}
             Due::Helper { caller, op } => {
                 let outcome = helper::run(&op, &mut self.disk, &mut self.kernel);
                 let refused = matches!(outcome, Outcome::Helper(Err(_)));
@@ -332,11 +333,13 @@ impl World {
         self.show_way();
         // A scene keeps its times when the world draws more or fewer numbers than it did.
         let seed = if self.setup.swift { self.setup.seed } else { self.dice.draw() };
+        let restores = self.setup.settings.api.as_ref().is_some_and(|api| api.offline);
         let boot = Boot {
             seed,
             settings: self.setup.settings.clone(),
             machine: self.setup.machine.clone(),
             set_aside: Vec::new(),
+            kept: if restores { self.api.reads(&self.disk.offline) } else { Vec::new() },
         };
         self.step(Event::Boot(Box::new(boot)));
     }
@@ -359,9 +362,19 @@ impl World {
             self.api.left(caller);
         }
         self.disk.manifests.forget();
+        self.tear_keeping();
         self.api.forget();
         self.drop_connections();
         self.show(&Seen::Ended(status));
+    }
+
+    /// The helper that was at work on the offline store has died with the agent, or with the machine.
+    fn tear_keeping(&mut self) {
+        if let Some(change) = &self.disk.offline.under_way {
+            let files = self.dice.below(change.files() as u64 + 1);
+            self.disk.offline.finish(files as usize);
+            *self.struck.entry("offline store torn").or_default() += 1;
+        }
     }
 
     pub fn signal(&mut self, signal: Signal) {

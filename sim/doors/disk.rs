@@ -1,6 +1,7 @@
 //! The files of the node: a tree in memory, with a tmpfs here and there.
 
 use super::manifests::Manifests;
+use super::offline::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use steplet_core::effect::{
     ContainerFiles, Content, DiskOp, HostPathKind, PodSetup, VolumeFile, VolumeKind,
@@ -16,6 +17,7 @@ pub struct Disk {
     /// tmpfs mounts: they keep a directory from being removed, and a reboot empties them.
     mounts: BTreeSet<String>,
     pub manifests: Manifests,
+    pub offline: Store,
     /// Writes fail.
     pub full: bool,
     pub read_only: bool,
@@ -149,6 +151,19 @@ impl Disk {
         self.writable()?;
         self.files.retain(|path, _| !below(path, dir));
         new.iter().for_each(|(path, content)| self.write(path, content));
+        Ok(())
+    }
+
+    /// Brings to its end what is under way in the offline store.
+    pub fn keep(&mut self) -> Result<(), Fault> {
+        let files = match self.writable() {
+            Ok(()) => usize::MAX,
+            Err(fault) => {
+                self.offline.finish(0);
+                return Err(fault);
+            }
+        };
+        self.offline.finish(files);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ pub fn time(op: &HelperOp, dice: &mut Dice) -> Span {
         HelperOp::TearDownPod { .. } | HelperOp::RemoveTree { .. } => dice.millis(2, 150),
         HelperOp::FetchManifest { .. } => dice.millis(5, 2_000),
         HelperOp::KeepChains { .. } => dice.millis(5, 500),
+        HelperOp::Keep { .. } => dice.millis(3, 300),
     }
 }
 
@@ -25,6 +26,7 @@ pub fn subject(op: &HelperOp) -> &str {
         HelperOp::RemoveTree { path } => path,
         HelperOp::FetchManifest { .. } => "the manifest URL",
         HelperOp::KeepChains { .. } => "iptables",
+        HelperOp::Keep { .. } => "the offline store",
     }
 }
 
@@ -45,5 +47,6 @@ pub fn run(op: &HelperOp, disk: &mut Disk, kernel: &mut Kernel) -> Outcome {
             Ok(Some(manifest)) => Outcome::Helper(Ok(HelperReply::Manifest(Box::new(manifest)))),
             Err(message) => Outcome::Helper(Err(fault(FaultKind::Other, message))),
         },
+        HelperOp::Keep { .. } => done(disk.keep()),
     }
 }

@@ -7,5 +7,6 @@ pub mod helper;
 pub mod kernel;
 pub mod listen;
 pub mod manifests;
+pub mod offline;
 pub mod rpc;
 pub mod runtime;

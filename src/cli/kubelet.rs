@@ -22,8 +22,7 @@ use steplet_core::time::Span;
 /// it is said at every start.
 const NOT_YET: &str = "not done yet, whatever is set: probes and lifecycle hooks (an event \
     names the pods that have them), eviction under pressure, rotation of container logs, bootstrap \
-    and rotation of certificates, pods kept over a reboot without the API server, removal of unused \
-    images, admission by node affinity, taints, ephemeral storage and extended resources; \
+    and rotation of certificates, removal of unused images, admission by node affinity, taints, ephemeral storage and extended resources; \
     /stats/summary, /checkpoint, /logs and /metrics/cadvisor, resource and probes answer 501";
 
 /// Returns the exit status. Errors: what to tell people.
@@ -72,6 +71,7 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
         images,
         node_ip: told.flags.node_ip.clone(),
         api: told.api.clone(),
+        offline_key: told.flags.offline_key_file.clone(),
         tape: (told.flags.tape_max > 0).then_some((tape_dir, told.flags.tape_max)),
         vault,
         watcher: None,
@@ -231,6 +231,7 @@ fn api_settings(told: &flags::Settings) -> ApiSettings {
             // The only other word that passes the checks.
             _ => ChangeDetection::Watch,
         },
+        offline: flags.offline_restore,
     }
 }
 

@@ -6,11 +6,13 @@ use crate::shell::crash;
 use crate::shell::doors::api::ApiServer;
 use crate::shell::doors::listen::Listeners;
 use crate::shell::doors::{Outside, make_dirs};
+use crate::shell::offline::Store;
 use crate::shell::reactor::{Reactor, Watcher};
 use crate::shell::vault::Vault;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use steplet_core::effect::KeptEntry;
 use steplet_core::event::Boot;
 use steplet_core::settings::Settings;
 
@@ -27,6 +29,8 @@ pub struct Node {
     pub listeners: Listeners,
     /// The API server of its cluster, if it has one.
     pub api: Option<ApiServer>,
+    /// `--offline-key-file`
+    pub offline_key: String,
     /// Where to record the run, and how much to keep.
     pub tape: Option<(PathBuf, u64)>,
     pub vault: Vault,
@@ -36,7 +40,8 @@ pub struct Node {
 
 impl Node {
     /// Runs until the end. Returns the exit status. Errors: a sentence for people.
-    pub fn run(self) -> Result<i32, String> {
+    pub fn run(mut self) -> Result<i32, String> {
+        let (offline, kept) = self.open_offline();
         let _until_the_end = self.held;
         let watchdog = boot::Watchdog::wanted()?;
         let root = Path::new(&self.settings.root_dir);
@@ -57,6 +62,7 @@ impl Node {
         }
         crash::watch(&crashes, &machine.boot_id);
         let outside = Outside {
+            offline,
             images: self.images,
             set_aside: set_aside.clone(),
             listeners: self.listeners,
@@ -78,10 +84,28 @@ impl Node {
         if let Some(span) = self.stop_after {
             reactor.stop_after(span);
         }
-        let boot = Boot { seed, settings: self.settings, machine, set_aside };
+        let boot = Boot { seed, settings: self.settings, machine, set_aside, kept };
         reactor.start(boot);
         boot::notify_ready();
         reactor.run().map_err(loop_error)
+    }
+
+    /// The store for times without the API server, and what is in it. A node goes on without one.
+    fn open_offline(&mut self) -> (Option<Store>, Vec<KeptEntry>) {
+        let Some(api) = self.settings.api.as_mut().filter(|api| api.offline) else {
+            return (None, Vec::new());
+        };
+        match Store::open(Path::new(&self.settings.root_dir), &self.offline_key) {
+            Ok(store) => {
+                let kept = store.read(&mut self.vault);
+                (Some(store), kept)
+            }
+            Err(why) => {
+                log::error!("Nothing is kept for times without the API server: {why}");
+                api.offline = false;
+                (None, Vec::new())
+            }
+        }
     }
 }
 

@@ -115,6 +115,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> Result<i32, Failure> {
         log::hold();
     }
     let node = Node {
+        offline_key: String::new(),
         held,
         settings: settings(&root, &links)?,
         images: runtime.clone(),

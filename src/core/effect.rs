@@ -277,6 +277,20 @@ pub enum HelperOp {
     /// The chains of iptables that others count on (`makeIPTablesUtilChains`), of both families: made when `whole`, or
     /// when the canary among them is gone, since somebody has emptied the tables then. Answer: `Chains`.
     KeepChains { whole: bool },
+    /// Keep `set` for times without the API server, then forget `unset`; all of it is durable when it is answered.
+    /// `Boot.kept` brings back what is kept.
+    Keep { set: Vec<KeptEntry>, unset: Vec<String> },
+}
+
+/// An entry of the store for times without the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptEntry {
+    /// Lower-case letters, digits and `-`.
+    pub name: String,
+    /// A JSON object.
+    pub body: Bytes,
+    /// The body holds secrets, as in `ApiCall.seals`: the door puts each in the place of its seal.
+    pub sealed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

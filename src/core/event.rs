@@ -1,6 +1,6 @@
 //! Everything that the core learns from the world, cut by door. Recorded on the tape before its step.
 
-use crate::effect::Signals;
+use crate::effect::{KeptEntry, Signals};
 use crate::ids::{RequestId, Token};
 use crate::sealed::Sealed;
 use crate::settings::Settings;
@@ -43,6 +43,8 @@ pub struct Boot {
     pub machine: Machine,
     /// Manifests that brought the program down three times in five minutes; they are not read.
     pub set_aside: Vec<SetAside>,
+    /// What was kept for times without the API server (`HelperOp::Keep`), by name.
+    pub kept: Vec<KeptEntry>,
 }
 
 /// An input that is ignored from now on, until its content changes.

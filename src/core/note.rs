@@ -4,6 +4,8 @@ use crate::event::PodReady;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::managers::containers::image::ImageUser;
 use crate::managers::pods::plan::Step;
+use crate::managers::volumes::objects::Key;
+use crate::managers::volumes::tokens::TokenKey;
 use alloc::boxed::Box;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
@@ -21,8 +23,28 @@ pub enum Note {
     NodeKnown,
     /// The API server answers again after a call that it did not.
     ApiBack,
+    /// Files and the URL were read, whatever is with the API server.
+    ManifestsRead,
+    /// Only the runtime has this pod: whether the API server has it too is to be asked.
+    Stranger {
+        uid: PodUid,
+    },
+    /// The API server was asked: it does not have this pod.
+    StrangerGone {
+        uid: PodUid,
+    },
+    /// What the API server has given for pods is other than before.
+    Learned(Learned),
     /// A signal asks the program to end.
     ShutdownWanted,
+}
+
+/// Something of the API server that pods need beside themselves.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Learned {
+    Object(Key),
+    Token(TokenKey),
+    Services,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use crate::managers::containers::services;
 use crate::managers::images::pull;
 use crate::managers::node::{event_sender, iptables, lease, node_object, pod_cidr, runtime_status};
 use crate::managers::pods::{housekeeping, mirror, pleg, runtime, sources, status_sync};
-use crate::managers::{server, volumes};
+use crate::managers::{offline, server, volumes};
 use crate::note::{ImageNote, Note, PodNote, StepNote, VolumeNote};
 use crate::rng::Rng;
 use crate::time::Mono;
@@ -34,6 +34,7 @@ pub enum Then {
     Services(services::Ask),
     Iptables(iptables::Ask),
     PodCidr(pod_cidr::Ask),
+    Offline(offline::Ask),
 }
 
 macro_rules! then_from {
@@ -53,6 +54,7 @@ then_from! {
     Event(event_sender::Ask),
     Volumes(volumes::Ask), Services(services::Ask),
     Iptables(iptables::Ask), PodCidr(pod_cidr::Ask),
+    Offline(offline::Ask),
 }
 
 /// Takes an event to its manager.
@@ -84,12 +86,14 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.workers.on_booted(cx.now.mono, Rng::new(boot.seed).child(1));
     m.runtime_status.on_booted(cx);
     m.pleg.on_booted(cx);
-    m.volumes.on_booted(cx, Rng::new(boot.seed).child(8));
-    m.sources.on_booted(cx, boot.set_aside, Rng::new(boot.seed).child(4));
+    let kept = m.offline.on_booted(cx, &boot.kept);
+    let alone = !kept.pods.is_empty();
+    m.volumes.on_booted(cx, kept.objects, kept.tokens, Rng::new(boot.seed).child(8));
+    m.sources.on_booted(cx, boot.set_aside, kept.pods, Rng::new(boot.seed).child(4));
     m.status_sync.on_booted(Rng::new(boot.seed).child(5));
     m.mirror.on_booted(Rng::new(boot.seed).child(6));
     m.event_sender.on_booted(Rng::new(boot.seed).child(7));
-    m.services.on_booted(cx, Rng::new(boot.seed).child(9));
+    m.services.on_booted(cx, kept.services, alone, Rng::new(boot.seed).child(9));
     m.iptables.on_booted(cx);
     m.lease.on_booted(Rng::new(boot.seed).child(2));
     m.node_object.on_booted(cx, Rng::new(boot.seed).child(3));
@@ -110,6 +114,7 @@ fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
     m.services.on_tick(cx);
     m.volumes.on_tick(cx);
     m.iptables.on_tick(cx);
+    m.offline.on_tick(cx);
 }
 
 fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
@@ -128,6 +133,7 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::Event(ask) => m.event_sender.on_done(cx, ask, outcome),
         Then::Services(ask) => m.services.on_done(cx, ask, outcome),
         Then::Volumes(ask) => m.volumes.on_done(cx, ask, outcome),
+        Then::Offline(ask) => m.offline.on_done(cx, ask, outcome),
         Then::Iptables(iptables::Ask) => m.iptables.on_done(cx, outcome),
         Then::PodCidr(pod_cidr::Ask) => m.pod_cidr.on_done(cx, outcome),
     }
@@ -149,6 +155,7 @@ fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
         | Then::Lease(_)
         | Then::StatusSync(_)
         | Then::Mirror(_)
+        | Then::Offline(_)
         | Then::Iptables(_)
         | Then::PodCidr(_)
         | Then::Event(_) => {}
@@ -196,6 +203,10 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
             m.mirror.on_node_known();
         }
         Note::ApiBack => api_back(m, cx),
+        Note::ManifestsRead => m.workers.on_manifests_read(cx),
+        Note::Stranger { uid } => m.sources.on_stranger(cx, uid),
+        Note::StrangerGone { uid } => m.workers.on_stranger_gone(cx, uid),
+        Note::Learned(learned) => m.offline.on_learned(cx, learned),
         Note::ShutdownWanted => m.workers.on_shutdown(cx),
     }
 }
@@ -218,6 +229,7 @@ fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
     m.housekeeping.on_note(cx, note);
     m.server.on_note(cx, note);
     m.volumes.on_note(cx, note);
+    m.offline.on_note(cx, note);
     match note {
         PodNote::Forgotten { uid } => m.pull.on_forgotten(uid),
         PodNote::RuntimeBack => m.runtime_status.on_runtime_back(cx),
@@ -248,6 +260,7 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
         m.event_sender.deadline(),
         m.services.deadline(),
         m.volumes.deadline(),
+        m.offline.deadline(),
         m.iptables.deadline(),
         m.pod_cidr.deadline(),
     ]
@@ -262,5 +275,6 @@ pub(crate) fn check(m: &Managers, facts: &Facts) {
     m.pleg.check(facts);
     m.pull.check(facts);
     m.volumes.check(facts);
+    m.offline.check();
     m.server.check(facts);
 }

@@ -113,6 +113,8 @@ pub struct ApiSettings {
     pub reserved_storage_bytes: u64,
     /// `configMapAndSecretChangeDetectionStrategy`
     pub change_detection: ChangeDetection,
+    /// `--offline-restore`: what pods need is kept for a start without the API server.
+    pub offline: bool,
 }
 
 /// Who makes the cgroups of pods.
@@ -185,6 +187,7 @@ impl Default for ApiSettings {
             evict_nodefs: Threshold::PerMille(100),
             reserved_storage_bytes: 0,
             change_detection: ChangeDetection::Watch,
+            offline: true,
         }
     }
 }

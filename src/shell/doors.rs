@@ -18,6 +18,7 @@ pub use disk::{Loaded, make_dirs, understand};
 pub use helper::{Job, serve};
 pub use kernel::Kernel;
 
+use super::offline::Store;
 use super::vault::Vault;
 use api::ApiServer;
 use helper::Asker;
@@ -146,6 +147,8 @@ pub struct Outside {
     pub listeners: Listeners,
     /// The cluster, if there is one.
     pub api: Option<ApiServer>,
+    /// Where things are kept for times without it.
+    pub offline: Option<Store>,
 }
 
 impl Outside {
@@ -159,6 +162,7 @@ impl Outside {
             set_aside: Vec::new(),
             listeners: Listeners::default(),
             api: None,
+            offline: None,
         }
     }
 }
@@ -182,6 +186,7 @@ pub struct Doors {
     kernel: kernel::Kernel,
     helpers: helper::Helpers,
     listen: Listen,
+    offline: Option<Store>,
     /// Until then cgroups are changed in a helper.
     cgroups_slow_until: Mono,
 }
@@ -202,6 +207,7 @@ impl Doors {
             kernel: kernel::Kernel::new(),
             helpers: helper::Helpers::new(registry.try_clone()?, outside.program),
             listen: Listen::new(registry.try_clone()?, outside.listeners),
+            offline: outside.offline,
             cgroups_slow_until: Mono(0),
         })
     }
@@ -366,12 +372,9 @@ impl Doors {
                     (Err(why), _) => self.inbox.done(token, Outcome::Api(Err(why))),
                 }
             }
-            Call::Helper(op) => match Job::of(op, &self.vault) {
+            Call::Helper(op) => match Job::of(op, &self.vault, self.offline.as_ref()) {
                 Ok(job) => self.helpers.submit(Asker::Core(token), job, now),
-                Err(lost) => {
-                    let fault = Fault { kind: FaultKind::SealLost, message: lost.to_string() };
-                    self.inbox.done(token, Outcome::Helper(Err(fault)));
-                }
+                Err(fault) => self.inbox.done(token, Outcome::Helper(Err(fault))),
             },
         }
     }

@@ -8,6 +8,7 @@ pub mod figures;
 pub mod log;
 mod memory;
 pub mod mounts;
+pub mod offline;
 pub mod reactor;
 #[cfg(test)]
 pub(crate) mod scratch;

@@ -87,7 +87,7 @@ fn runs_a_loop_with_a_bad_pod_on_demand() {
         static_pod_path: path(&manifests),
         ..Settings::default()
     };
-    reactor.start(Boot { seed: 1, settings, machine: Machine::default(), set_aside });
+    reactor.start(Boot { seed: 1, settings, machine: Machine::default(), set_aside, kept: vec![] });
     let started = Instant::now();
     loop {
         assert!(started.elapsed() < SOON, "the pods are not wanted");

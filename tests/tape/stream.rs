@@ -160,7 +160,7 @@ fn answer(call: &Call) -> Option<Outcome> {
 
 pub fn boot(seed: u64) -> Boot {
     let machine = Machine { cpus: 4, memory_bytes: 8 << 30, ..Machine::default() };
-    Boot { seed, settings: settings(), machine, set_aside: vec![] }
+    Boot { seed, settings: settings(), machine, set_aside: vec![], kept: vec![] }
 }
 
 fn settings() -> Settings {

@@ -18,6 +18,7 @@ mod tests;
 pub mod vault;
 mod watch;
 
+use super::offline::Store;
 use super::runtime::Caller;
 use crate::clock::At;
 use crate::dice::Dice;
@@ -30,6 +31,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use steplet_core::effect::ApiCall;
+use steplet_core::effect::KeptEntry;
 use steplet_core::event::ApiReply;
 use steplet_core::sealed::Sealed;
 use steplet_core::time::Span;
@@ -204,6 +206,11 @@ impl ApiServer {
     /// The agent has died, and with it what its door remembered.
     pub fn forget(&mut self) {
         self.vault = Vault::default();
+    }
+
+    /// What a start of the agent finds in the offline store.
+    pub fn reads(&mut self, store: &Store) -> Vec<KeptEntry> {
+        store.read(&mut self.vault)
     }
 
     /// The secrets that the agent's door has sealed.

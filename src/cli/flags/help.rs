@@ -32,6 +32,7 @@ pub fn help() -> String {
         (Group::Node, "The node"),
         (Group::Logging, "Logging"),
         (Group::Tape, "Recording"),
+        (Group::Offline, "Without the API server"),
         (Group::Other, "Others"),
         (Group::Config, "Flags that set a field of the configuration; better written in the file"),
         (Group::Old, "Flags that are only read, so that old command lines still start"),

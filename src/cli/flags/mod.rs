@@ -51,6 +51,9 @@ pub struct KubeletFlags {
     pub tape_dir: String,
     /// Bytes.
     pub tape_max: u64,
+    pub offline_restore: bool,
+    /// Empty: a credential of systemd, or a key beside the store.
+    pub offline_key_file: String,
     pub housekeeping_interval: GoDuration,
     pub minimum_container_ttl: GoDuration,
     pub maximum_dead_containers_per_container: i32,
@@ -81,6 +84,8 @@ impl Default for KubeletFlags {
             runtime_cgroups: String::new(),
             tape_dir: String::new(),
             tape_max: 64 << 20,
+            offline_restore: true,
+            offline_key_file: String::new(),
             housekeeping_interval: GoDuration::from_secs(10),
             minimum_container_ttl: GoDuration::default(),
             maximum_dead_containers_per_container: 1,

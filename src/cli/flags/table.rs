@@ -66,6 +66,7 @@ pub(super) enum Group {
     Node,
     Logging,
     Tape,
+    Offline,
     Other,
     /// Mirrors of the configuration file.
     Config,
@@ -245,6 +246,23 @@ pub(super) static FLAGS: &[Flag] = &[
         Group::Tape,
         To::Bytes(|f| &mut f.tape_max),
         "bytes of recordings to keep, 1Mi or more; 0: no recording",
+    ),
+    flag(
+        "offline-restore",
+        Bool,
+        Group::Offline,
+        To::Switch(|f| &mut f.offline_restore),
+        "keep the cluster's pods and what they mount (Secrets and tokens too, encrypted) in \
+        steplet/offline in --root-dir, and start them from there when the API server is away; false: \
+        neither",
+    ),
+    flag(
+        "offline-key-file",
+        Text,
+        Group::Offline,
+        To::Text(|f| &mut f.offline_key_file),
+        "what that is encrypted with, 16 bytes or more; empty: the credential steplet-offline-key of \
+        systemd, else a key made beside it",
     ),
     Flag { short: Some('h'), ..flag("help", Bool, Group::Other, To::Help, "this text") },
     flag("version", Version, Group::Other, To::Version, "the version of Kubernetes that is spoken"),

@@ -6,6 +6,7 @@ pub mod cri;
 pub mod images;
 pub mod metrics;
 pub mod node;
+pub mod offline;
 pub mod pods;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -34,5 +35,6 @@ pub struct Managers {
     pub(crate) pod_cidr: node::pod_cidr::PodCidr,
     pub(crate) event_sender: node::event_sender::EventSender,
     pub(crate) events: node::events::Events,
+    pub(crate) offline: offline::Offline,
     pub(crate) server: server::Server,
 }

@@ -31,6 +31,7 @@ pub(crate) fn view(words: &str) -> PodView {
                 created_at: at,
                 ips: vec!["10.1.0.5".into()],
                 host_network: false,
+                from_manifest: false,
             };
             view.sandboxes.push(sandbox.clone());
             continue;

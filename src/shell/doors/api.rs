@@ -13,7 +13,7 @@ mod credential;
 mod link;
 mod links;
 mod pipe;
-mod seal;
+pub(crate) mod seal;
 mod server;
 
 pub use credential::bearer;

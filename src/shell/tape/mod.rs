@@ -58,6 +58,7 @@ pub fn call_name(call: &Call) -> Cow<'static, str> {
             HelperOp::RemoveTree { .. } => "RemoveTree",
             HelperOp::FetchManifest { .. } => "FetchManifest",
             HelperOp::KeepChains { .. } => "KeepChains",
+            HelperOp::Keep { .. } => "Keep",
         },
         Call::Api(call) => return api_name(call.verb, &call.path),
     })

@@ -273,6 +273,11 @@ fn call_words(call: &Call) -> String {
             HelperOp::RemoveTree { path } => path.clone(),
             HelperOp::FetchManifest { url, .. } => url.clone(),
             HelperOp::KeepChains { whole } => if *whole { "whole" } else { "" }.into(),
+            HelperOp::Keep { set, unset } => {
+                let set = set.iter().map(|kept| kept.name.as_str());
+                let unset = unset.iter().map(|name| format!("-{name}"));
+                set.map(str::to_owned).chain(unset).collect::<Vec<_>>().join(" ")
+            }
         },
         Call::Api(call) => call.path.clone(),
     }

@@ -1,7 +1,7 @@
 //! The services of the cluster, and the variables by which containers find them.
 //!
 //! Upstream: pkg/kubelet/envvars/envvars.go, getServiceEnvVarMap in pkg/kubelet/kubelet_pods.go (v1.36).
-//! Owns: the services as they were last listed or watched. Publishes: `facts.services`. Hears: Booted. Says: -.
+//! Owns: the services as they were last listed or watched. Publishes: `facts.services`. Hears: Booted. Says: Learned.
 //! Asks: the list of services that have an address. Never: keeps more of a service than its address and ports.
 
 use crate::cx::Cx;
@@ -9,15 +9,16 @@ use crate::event::{Item, Outcome};
 use crate::managers::api::reflector::{Change, Reflector};
 use crate::managers::containers::ConfigError;
 use crate::managers::containers::expansion::Env;
+use crate::note::{Learned, Note};
 use crate::rng::Rng;
 use crate::time::Mono;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
-use steplet_api::cluster::Service as Object;
+use steplet_api::cluster::{Service as Object, ServicePort};
 use steplet_api::pod::Pod;
 use steplet_api::pod_facts::is_static;
 
@@ -53,9 +54,20 @@ struct Service {
 }
 
 impl Services {
-    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>, rng: Rng) {
+    /// `kept`: those of an earlier life. Pods that were kept without them (`alone`) go without.
+    pub(crate) fn on_booted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        kept: Option<Vec<Object>>,
+        alone: bool,
+        rng: Rng,
+    ) {
         if cx.facts.settings().api.is_some() {
             cx.facts.services.follows = true;
+            cx.facts.services.read = kept.is_some() || alone;
+            for object in kept.into_iter().flatten() {
+                put(&mut cx.facts.services.all, object);
+            }
             self.reflector = Reflector::of("/api/v1/services", "spec.clusterIP!", "None", rng);
             self.reflector.start(cx, Ask::Follow);
         }
@@ -81,8 +93,9 @@ impl Services {
                 cx.facts.services.all.remove(&name(&object));
             }
             // Its variables stay as they were.
-            Some(Change::Unreadable(_)) | None => {}
+            Some(Change::Unreadable(_)) | None => return,
         }
+        cx.say(Note::Learned(Learned::Services));
     }
 
     pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, _: Ask, outcome: Outcome) {
@@ -101,6 +114,7 @@ impl Services {
         for object in listed.items {
             put(&mut facts.all, object);
         }
+        cx.say(Note::Learned(Learned::Services));
     }
 }
 
@@ -120,6 +134,26 @@ fn put(all: &mut BTreeMap<(Box<str>, Box<str>), Service>, object: Object) {
 }
 
 impl ServicesFacts {
+    /// Those that pods of these namespaces are told of; None before they are known.
+    pub fn of(&self, namespaces: &BTreeSet<Box<str>>) -> Option<Vec<Object>> {
+        let told = |(namespace, name): &(Box<str>, Box<str>)| {
+            namespaces.contains(namespace) || (&**namespace, &**name) == MASTER
+        };
+        let all = self.all.iter().filter(|(name, _)| told(name)).map(|((namespace, name), it)| {
+            let mut object = Object::default();
+            (object.metadata.namespace, object.metadata.name) = (namespace.clone(), name.clone());
+            object.spec.cluster_ip = it.ip.clone();
+            let ports = it.ports.iter().map(|(name, protocol, port)| ServicePort {
+                name: name.clone(),
+                protocol: protocol.clone(),
+                port: *port,
+            });
+            object.spec.ports = ports.collect();
+            object
+        });
+        self.read.then(|| all.collect())
+    }
+
     /// The variables for a container of this pod. Errors: a pod of the API server waits until they are known.
     pub fn variables(&self, pod: &Pod) -> Result<Env, ConfigError> {
         if self.follows && !self.read && !is_static(pod) {

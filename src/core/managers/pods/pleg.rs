@@ -26,6 +26,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use steplet_api::cri as api;
+use steplet_api::pod_facts::annotation;
 
 /// How often the runtime's lists are asked for.
 const PERIOD: Span = Span::from_secs(1);
@@ -639,6 +640,7 @@ fn state_of(state: i32) -> ContainerState {
 fn sandbox_view(s: api::PodSandboxStatus) -> SandboxView {
     let network = s.network.unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|ip| ip.ip);
+    let source = s.annotations.get(annotation::CONFIG_SOURCE).cloned();
     let options = s.linux.and_then(|l| l.namespaces).and_then(|n| n.options);
     SandboxView {
         id: s.id.into(),
@@ -650,6 +652,7 @@ fn sandbox_view(s: api::PodSandboxStatus) -> SandboxView {
             .filter(|ip| !ip.is_empty())
             .map(String::into_boxed_str)
             .collect(),
+        from_manifest: matches!(source.as_deref(), Some("file" | "http")),
         host_network: options.is_some_and(|o| o.network == api::NamespaceMode::Node as i32),
     }
 }

@@ -252,7 +252,7 @@ fn version(pod: &Pod) -> u64 {
 }
 
 /// Our status, with what others have put beside it.
-fn merged(ours: &PodStatus, has: &PodStatus) -> PodStatus {
+pub fn merged(ours: &PodStatus, has: &PodStatus) -> PodStatus {
     let mut status = ours.clone();
     let others = has.conditions.iter().filter(|c| !OURS.contains(&&*c.type_));
     let own = ours.conditions.iter().filter(|c| OURS.contains(&&*c.type_));

@@ -27,6 +27,8 @@ pub struct SandboxView {
     pub ips: Vec<Box<str>>,
     /// Whether it shares the node's network namespace.
     pub host_network: bool,
+    /// It is of a static pod (`kubernetes.io/config.source`).
+    pub from_manifest: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -80,6 +82,11 @@ impl PodView {
         let mut all = self.containers.iter().filter(|c| &*c.name == name);
         all.next()?;
         all.find(|c| c.state == ContainerState::Exited)
+    }
+
+    /// Whether it is a static pod.
+    pub fn from_manifest(&self) -> bool {
+        self.sandboxes.iter().any(|s| s.from_manifest)
     }
 
     /// Whether anything of the pod may still run.

@@ -3,7 +3,7 @@
 //! Upstream: pkg/kubelet/volumemanager (v1.36), for configMap, secret, downwardAPI and projected; WaitForAttachAndMount.
 //! Owns: which pod wants which objects and tokens, who waits for them, what was last written.
 //! Publishes: `facts.volumes`: the objects and tokens at hand.
-//! Hears: Configured, Progressed, Forgotten, VolumeNote Wanted, Unwanted and SecretsLost. Says: VolumeNote::Ready, Said.
+//! Hears: Configured, Progressed, Forgotten, SourcesReady, VolumeNote Wanted, Unwanted and SecretsLost. Says: VolumeNote::Ready, Learned, Said.
 //! Asks: ConfigMaps, Secrets and tokens of the API server; files of the helper.
 //! Never: writes below the directory of a pod whose clean-up has begun.
 
@@ -18,6 +18,7 @@ use crate::event::{Fault, FaultKind, HelperReply, Item, Outcome};
 use crate::facts::Facts;
 use crate::ids::PodUid;
 use crate::managers::containers::volumes::{is_used, pod_setup};
+use crate::managers::offline::entries::KeptToken;
 use crate::managers::pods::workers::Phase;
 use crate::note::{Note, PodNote, Said, StepError, VolumeNote};
 use crate::rng::Rng;
@@ -28,8 +29,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use objects::{Key, Objects, ObjectsFacts};
-use payload::{Given, Wants, is_made};
+use objects::{Given, Key, Objects, ObjectsFacts};
+use payload::{Wants, is_made};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use steplet_api::pod::Pod;
@@ -100,9 +101,15 @@ pub enum Ask {
 }
 
 impl Volumes {
-    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>, rng: Rng) {
-        self.objects.on_booted(cx, rng.child(1));
-        self.tokens.on_booted(rng.child(2));
+    pub(crate) fn on_booted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        objects: BTreeMap<Key, Given>,
+        tokens: BTreeMap<TokenKey, KeptToken>,
+        rng: Rng,
+    ) {
+        self.objects.on_booted(cx, objects, rng.child(1));
+        self.tokens.on_booted(tokens, rng.child(2));
         self.rng = rng;
     }
 
@@ -116,10 +123,13 @@ impl Volumes {
                     self.forget(cx, uid);
                 }
             }
+            PodNote::SourcesReady => {
+                self.objects.drop_restored(cx);
+                self.tokens.drop_restored(cx);
+            }
             PodNote::Unconfigured { .. }
             | PodNote::ObjectChanged { .. }
             | PodNote::MirrorsChanged
-            | PodNote::SourcesReady
             | PodNote::Inspected { .. }
             | PodNote::RuntimeBack
             | PodNote::RuntimeNamed
@@ -210,17 +220,30 @@ impl Volumes {
                 mounts.back_off = None;
                 mounts.said.clear();
                 mounts.written = Some(digest(&setup));
+                self.tell_expired(cx, uid);
                 self.sleep(cx, uid);
                 ready(cx, uid, Ok(()));
             }
             Err(why) if now.since(since) >= WAIT_MOST => {
                 mounts.waits = None;
                 let message = not_in_time(&pod, &why);
-                said(cx, uid, format!("Unable to attach or mount volumes: {message}"));
+                said(
+                    cx,
+                    uid,
+                    "FailedMount",
+                    format!("Unable to attach or mount volumes: {message}"),
+                );
                 self.sleep(cx, uid);
                 ready(cx, uid, Err(message));
             }
             Err(why) => self.fail(cx, uid, why),
+        }
+    }
+
+    fn tell_expired(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(mounts) = self.pods.get(uid) else { return };
+        if let Some(text) = self.tokens.expired(cx, &mounts.tokens) {
+            said(cx, uid, "TokenExpired", text);
         }
     }
 
@@ -239,7 +262,7 @@ impl Volumes {
         };
         if mounts.said != why || rest >= Span::from_secs(60) {
             mounts.said = why.clone();
-            said(cx, uid, why);
+            said(cx, uid, "FailedMount", why);
         }
         self.wake_at(cx, uid, at);
     }
@@ -266,6 +289,8 @@ impl Volumes {
             Err(why) => return self.fail(cx, uid, why),
         };
         let digest = digest(&setup);
+        self.tell_expired(cx, uid);
+        let Some(mounts) = self.pods.get_mut(uid) else { return };
         if mounts.written == Some(digest) {
             mounts.back_off = None;
             return;
@@ -392,7 +417,7 @@ impl Volumes {
 
 /// Until when something that was asked for is waited for, if anything is.
 fn awaited(objects: &Objects, tokens: &Tokens, mounts: &Mounts, cx: &Cx<'_>) -> Option<Mono> {
-    let until = [objects.awaited(cx, &mounts.objects), tokens.awaited(&mounts.tokens)];
+    let until = [objects.awaited(cx, &mounts.objects), tokens.awaited(cx, &mounts.tokens)];
     until.into_iter().flatten().max().filter(|until| *until > cx.now.mono)
 }
 
@@ -404,7 +429,7 @@ fn pod_of(cx: &Cx<'_>, uid: &PodUid) -> Option<Arc<Pod>> {
 fn files_of(pod: &Pod, facts: &Facts) -> Result<PodSetup, String> {
     let (settings, machine) = (facts.settings(), facts.machine());
     let services = &facts.services;
-    let given = Given { volumes: &facts.volumes, settings, machine, services };
+    let given = payload::Given { volumes: &facts.volumes, settings, machine, services };
     let mut setup = pod_setup(pod, &given).map_err(|e| e.0)?;
     setup.volumes.retain(|volume| matches!(volume.kind, VolumeKind::Files { .. }));
     setup.containers.clear();
@@ -439,7 +464,7 @@ fn ready(cx: &mut Cx<'_>, uid: &PodUid, result: Result<(), String>) {
     cx.say(Note::Volume(VolumeNote::Ready { uid: uid.clone(), result }));
 }
 
-fn said(cx: &mut Cx<'_>, uid: &PodUid, message: String) {
+fn said(cx: &mut Cx<'_>, uid: &PodUid, reason: &'static str, message: String) {
     let (uid, field, warning) = (Some(uid.clone()), String::new(), true);
-    cx.say(Note::Said(Box::new(Said { uid, field, warning, reason: "FailedMount", message })));
+    cx.say(Note::Said(Box::new(Said { uid, field, warning, reason, message })));
 }

@@ -14,6 +14,7 @@ use crate::ids::PodUid;
 use crate::managers::api::reflector::{Change, Listed, Reflector};
 use crate::managers::api::{WITHIN, escaped, judged};
 use crate::managers::containers::ConfigError;
+use crate::note::{Learned, Note};
 use crate::rng::Rng;
 use crate::settings::ChangeDetection;
 use crate::time::{Mono, Span};
@@ -119,7 +120,30 @@ enum Known {
     Failed(String),
 }
 
+/// An object as the API server has it, or that it has none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Given {
+    ConfigMap(Arc<ConfigMap>),
+    Secret(Arc<Secret>),
+    Absent(String),
+}
+
 impl ObjectsFacts {
+    /// None: nobody knows.
+    pub fn given(&self, key: &Key) -> Option<Given> {
+        match self.known.get(key)? {
+            Known::ConfigMap(map) => Some(Given::ConfigMap(map.clone())),
+            Known::Secret(secret) => Some(Given::Secret(secret.clone())),
+            Known::Absent(text) => Some(Given::Absent(text.clone())),
+            Known::Failed(_) => None,
+        }
+    }
+
+    /// A pod wants it, and it could not be read.
+    pub fn follows(&self, key: &Key) -> bool {
+        self.known.contains_key(key)
+    }
+
     pub fn config_map(&self, namespace: &str, name: &str) -> Result<&ConfigMap, Missing> {
         let key = Key::config_map(namespace, name);
         match self.known.get(&key) {
@@ -181,6 +205,8 @@ impl ObjectsFacts {
 pub struct Objects {
     rng: Rng,
     wanted: BTreeMap<Key, Wanted>,
+    /// Of an earlier life, until a pod wants them.
+    restored: BTreeMap<Key, Known>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -203,9 +229,25 @@ enum How {
 }
 
 impl Objects {
-    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>, rng: Rng) {
+    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>, restored: BTreeMap<Key, Given>, rng: Rng) {
         self.rng = rng;
+        let known = restored.into_iter().map(|(key, given)| {
+            let known = match given {
+                Given::ConfigMap(map) => Known::ConfigMap(map),
+                Given::Secret(secret) => Known::Secret(secret),
+                Given::Absent(text) => Known::Absent(text),
+            };
+            (key, known)
+        });
+        self.restored = known.collect();
         cx.facts.volumes.objects.cluster = cx.facts.settings().api.is_some();
+    }
+
+    /// All pods that there are have said what they want: the rest of what was kept is of no use.
+    pub(crate) fn drop_restored(&mut self, cx: &mut Cx<'_>) {
+        for key in core::mem::take(&mut self.restored).into_keys() {
+            cx.say(Note::Learned(Learned::Object(key)));
+        }
     }
 
     /// From now on the pod wants these, and no others.
@@ -223,6 +265,7 @@ impl Objects {
                 reflector.stop(cx);
             }
             cx.facts.volumes.objects.known.remove(&key);
+            cx.say(Note::Learned(Learned::Object(key)));
         }
         let Some(detection) = cx.facts.settings().api.as_ref().map(|api| api.change_detection)
         else {
@@ -239,6 +282,9 @@ impl Objects {
                     How::Get { asked: None, read: None }
                 }
             };
+            if let Some(known) = self.restored.remove(key) {
+                cx.facts.volumes.objects.known.insert(key.clone(), known);
+            }
             let users = BTreeSet::from([uid.clone()]);
             self.wanted.insert(key.clone(), Wanted { users, how });
         }
@@ -315,8 +361,13 @@ impl Objects {
                 let known = cx.facts.volumes.objects.known.contains_key(key);
                 (!known).then_some(*since + SYNC_WITHIN)
             }
-            // Its answer comes, or its deadline.
-            How::Get { asked, .. } => asked.map(|asked| asked + WITHIN + SYNC_WITHIN),
+            // Its answer comes, or its deadline. What was kept serves soon.
+            How::Get { asked, read } => {
+                let known = cx.facts.volumes.objects.known.get(key);
+                let kept = read.is_none() && known.is_some_and(is_here);
+                let within = if kept { Span::ZERO } else { WITHIN };
+                asked.map(|asked| asked + within + SYNC_WITHIN)
+            }
         });
         until.filter(|at| *at > cx.now.mono).max()
     }
@@ -423,6 +474,7 @@ impl Objects {
         };
         if changed {
             known.insert(key.clone(), new);
+            cx.say(Note::Learned(Learned::Object(key.clone())));
         }
         if immutable
             && let Some(Wanted { how: How::Watch { reflector, .. }, .. }) = self.wanted.get_mut(key)
@@ -496,7 +548,7 @@ mod tests {
             facts.boot.set(Settings { api, ..settings() }, machine());
             let (objects, asks, now) = (Objects::default(), Asks::default(), Now::default());
             let mut bench = Bench { objects, facts, asks, now };
-            bench.with(|objects, cx| objects.on_booted(cx, Rng::new(1)));
+            bench.with(|objects, cx| objects.on_booted(cx, BTreeMap::new(), Rng::new(1)));
             bench
         }
 

@@ -12,6 +12,8 @@ use crate::effect::{ApiCall, Call, Lane, Verb};
 use crate::event::Outcome;
 use crate::facts::Facts;
 use crate::managers::api::{Refusal, WITHIN, escaped, judged};
+use crate::managers::offline::entries::KeptToken;
+use crate::note::{Learned, Note};
 use crate::rng::Rng;
 use crate::sealed::Sealed;
 use crate::time::{Mono, Now, Span, Wall};
@@ -54,7 +56,14 @@ pub struct TokenKey {
 pub struct TokensFacts {
     held: BTreeMap<TokenKey, Held>,
     /// Why the last request brought none.
-    failed: BTreeMap<TokenKey, String>,
+    failed: BTreeMap<TokenKey, Failed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Failed {
+    why: String,
+    /// The API server said no; else nobody answered.
+    refused: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,17 +78,25 @@ struct Held {
 }
 
 impl TokensFacts {
-    /// Errors: why there is none, in upstream's words.
+    /// One that has expired is better than none while nobody answers. Errors: why there is none, in upstream's words.
     pub fn token(&self, key: &TokenKey) -> Result<Sealed, String> {
-        let why = self.failed.get(key).map_or("no answer yet", String::as_str);
+        let failed = self.failed.get(key);
+        let why = failed.map_or("no answer yet", |failed| &failed.why);
+        let refused = failed.is_some_and(|failed| failed.refused);
         match self.held.get(key) {
-            Some(held) if !held.expired => Ok(held.token),
+            Some(held) if !(held.expired && refused) => Ok(held.token),
             Some(_) => Err(format!(
                 "token {:?}/{:?} expired and refresh failed: {why}",
                 key.account, key.namespace
             )),
             None => Err(format!("failed to fetch token: {why}")),
         }
+    }
+
+    /// As it is to be kept.
+    pub fn kept(&self, key: &TokenKey) -> Option<KeptToken> {
+        let Held { token, issued, expires, .. } = self.held.get(key)?;
+        Some(KeptToken { token: *token, issued: *issued, expires: *expires })
     }
 
     #[cfg(test)]
@@ -94,6 +111,8 @@ impl TokensFacts {
 pub struct Tokens {
     rng: Rng,
     wanted: BTreeMap<TokenKey, Wanted>,
+    /// Of an earlier life, until a pod wants them.
+    restored: BTreeMap<TokenKey, KeptToken>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -104,6 +123,8 @@ struct Wanted {
     again: Option<Mono>,
     /// Tokens that were issued in the future came in a row: none is asked for because of that for so long.
     early: Option<Span>,
+    /// That it is used although it has expired.
+    told: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,8 +142,40 @@ enum Why {
 }
 
 impl Tokens {
-    pub(crate) fn on_booted(&mut self, rng: Rng) {
+    pub(crate) fn on_booted(&mut self, restored: BTreeMap<TokenKey, KeptToken>, rng: Rng) {
         self.rng = rng;
+        self.restored = restored;
+    }
+
+    /// All pods that there are have said what they want: the rest of what was kept is of no use.
+    pub(crate) fn drop_restored(&mut self, cx: &mut Cx<'_>) {
+        for key in core::mem::take(&mut self.restored).into_keys() {
+            cx.say(Note::Learned(Learned::Token(key)));
+        }
+    }
+
+    /// Of these, what is used although it has expired, once for each: a sentence.
+    pub(crate) fn expired(&mut self, cx: &Cx<'_>, keys: &BTreeSet<TokenKey>) -> Option<String> {
+        let facts = &cx.facts.volumes.tokens;
+        let used = |key: &TokenKey| {
+            facts.held.get(key).is_some_and(|held| held.expired) && facts.token(key).is_ok()
+        };
+        let mut accounts = BTreeSet::new();
+        for key in keys.iter().filter(|key| used(key)) {
+            if let Some(wanted) = self.wanted.get_mut(key)
+                && !core::mem::replace(&mut wanted.told, true)
+            {
+                accounts.insert(format!("{}/{}", key.namespace, key.account));
+            }
+        }
+        let accounts: Vec<String> = accounts.into_iter().collect();
+        (!accounts.is_empty()).then(|| {
+            format!(
+                "the token of {} has expired, and the API server does not answer: the pod keeps it until there is \
+                 a new one",
+                accounts.join(", ")
+            )
+        })
     }
 
     /// Asks for tokens that are not there or have grown old. Those of the pod that it does not want any more are
@@ -130,10 +183,20 @@ impl Tokens {
     pub(crate) fn set(&mut self, cx: &mut Cx<'_>, uid: &str, keys: &BTreeSet<TokenKey>) {
         let gone = |key: &TokenKey| *key.uid == *uid && !keys.contains(key);
         self.wanted.retain(|key, _| !gone(key));
-        cx.facts.volumes.tokens.held.retain(|key, _| !gone(key));
+        let over: Vec<TokenKey> =
+            cx.facts.volumes.tokens.held.keys().filter(|key| gone(key)).cloned().collect();
+        for key in over {
+            cx.facts.volumes.tokens.held.remove(&key);
+            cx.say(Note::Learned(Learned::Token(key)));
+        }
         cx.facts.volumes.tokens.failed.retain(|key, _| !gone(key));
         for key in keys {
             self.wanted.entry(key.clone()).or_default();
+            if let Some(KeptToken { token, issued, expires }) = self.restored.remove(key) {
+                let (at, expired) = (cx.now.mono, cx.now.wall >= expires);
+                let held = Held { token, issued, expires, at, expired };
+                cx.facts.volumes.tokens.held.insert(key.clone(), held);
+            }
         }
     }
 
@@ -200,9 +263,14 @@ impl Tokens {
     }
 
     /// How long these are waited for; None: not at all.
-    pub(crate) fn awaited(&self, keys: &BTreeSet<TokenKey>) -> Option<Mono> {
-        let asked = keys.iter().filter_map(|key| self.wanted.get(key)?.asked);
-        asked.map(|asked| asked.at + WITHIN + REST).max()
+    pub(crate) fn awaited(&self, cx: &Cx<'_>, keys: &BTreeSet<TokenKey>) -> Option<Mono> {
+        let until = keys.iter().filter_map(|key| {
+            let asked = self.wanted.get(key)?.asked?;
+            // An old one serves soon.
+            let held = cx.facts.volumes.tokens.held.contains_key(key);
+            Some(asked.at + if held { REST } else { WITHIN + REST })
+        });
+        until.max()
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
@@ -234,8 +302,10 @@ impl Tokens {
                     }
                 };
                 wanted.back_off = None;
+                wanted.told = false;
                 facts.failed.remove(key);
                 facts.held.insert(key.clone(), held);
+                cx.say(Note::Learned(Learned::Token(key.clone())));
                 true
             }
             Err(refusal) => {
@@ -247,15 +317,17 @@ impl Tokens {
                 let rest = wanted.back_off.as_ref().map_or(REST, BackOff::period);
                 let rest = rest.max(refusal.retry_after.unwrap_or_default());
                 wanted.again = Some(now + self.rng.jitter(rest, 20));
-                let new = facts.failed.insert(key.clone(), refusal.message.clone());
-                if new.as_ref() != Some(&refusal.message) {
+                let failed =
+                    Failed { why: refusal.message.clone(), refused: !refusal.is_silence() };
+                let before = facts.failed.insert(key.clone(), failed.clone());
+                if before.as_ref() != Some(&failed) {
                     let TokenKey { account, namespace, pod, .. } = key;
                     log::warn!(
                         "No token of {namespace}/{account} for pod {pod}: {}",
                         refusal.message
                     );
                 }
-                facts.token(key).is_err()
+                true
             }
         }
     }
@@ -366,7 +438,7 @@ mod tests {
         let mut facts = TokensFacts::default();
         let why = "failed to fetch token: no answer yet";
         assert_eq!(facts.token(&key), Err(why.into()));
-        facts.failed.insert(key.clone(), "forbidden".into());
+        facts.failed.insert(key.clone(), Failed { why: "forbidden".into(), refused: true });
         assert_eq!(facts.token(&key), Err("failed to fetch token: forbidden".into()));
         let held = TokensFacts::of(key.clone(), Sealed::numbered(1)).held;
         facts.held = held;

@@ -4,9 +4,10 @@
 //! seal of a value of a Secret is of its base64, as it came; that of a token is of the token. Annotations of a Secret
 //! are left out, since `kubectl apply` keeps a copy of the whole object in one of them.
 
-use crate::shell::vault::Vault;
+use crate::shell::vault::{SealLost, Vault};
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use steplet_core::sealed::Sealed;
 
 /// The answer, or the line of a watch, with seals. Errors: nothing of it may be shown; why, without a word of it.
 pub fn seal(text: &[u8], vault: &mut Vault) -> Result<Bytes, String> {
@@ -77,11 +78,68 @@ fn seal_value(value: &mut Value, vault: &mut Vault) -> Result<(), String> {
     }
 }
 
+/// Why seals cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unopened {
+    Lost(SealLost),
+    /// Not as this door seals.
+    Odd,
+}
+
+/// The way back, of a single object: each secret stands where its seal was.
+pub fn open(text: &[u8], vault: &Vault) -> Result<String, Unopened> {
+    let Ok(Value::Object(mut object)) = serde_json::from_slice(text) else {
+        return Err(Unopened::Odd);
+    };
+    match object.get("kind").and_then(Value::as_str) {
+        Some("Secret") => {
+            if let Some(data) = object.get_mut("data").and_then(Value::as_object_mut) {
+                data.values_mut().try_for_each(|value| open_value(value, vault))?;
+            }
+        }
+        Some("TokenRequest") => {
+            if let Some(token) = object.get_mut("status").and_then(|status| status.get_mut("token"))
+            {
+                open_value(token, vault)?;
+            }
+        }
+        Some("Status") => {}
+        _ => return Err(Unopened::Odd),
+    }
+    Ok(Value::Object(object).to_string())
+}
+
+fn open_value(value: &mut Value, vault: &Vault) -> Result<(), Unopened> {
+    let seal = Sealed::numbered(value.as_u64().ok_or(Unopened::Odd)?);
+    *value = vault.open(seal).map_err(Unopened::Lost)?.expose().into();
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-    use steplet_core::sealed::Sealed;
+
+    #[test]
+    fn what_was_sealed_is_opened_where_it_stood() {
+        let mut vault = Vault::default();
+        for object in [
+            json!({"kind": "Secret", "type": "Opaque", "data": {"a": "czNjcmV0", "b": "eA=="}}),
+            json!({"kind": "TokenRequest", "status": {"token": "a.b.c", "at": 5}}),
+            json!({"kind": "Status", "message": "no such secret"}),
+        ] {
+            let text = object.to_string();
+            let sealed = seal(text.as_bytes(), &mut vault).expect("known");
+            assert_eq!(open(&sealed, &vault), Ok(text));
+        }
+        let odd =
+            |text: &str| assert_eq!(open(text.as_bytes(), &vault), Err(Unopened::Odd), "{text}");
+        odd("[]");
+        odd(r#"{"kind":"ConfigMap","data":{"a":1}}"#);
+        odd(r#"{"kind":"Secret","data":{"a":"open"}}"#);
+        let lost = open(br#"{"kind":"Secret","data":{"a":99}}"#, &vault);
+        assert_eq!(lost, Err(Unopened::Lost(SealLost(Sealed::numbered(99)))));
+    }
 
     #[test]
     fn secrets_are_taken_out_of_every_known_kind() {

@@ -5,7 +5,9 @@
 use super::disk::{self, Loaded};
 use super::{chains, fetch, kernel, plugin};
 use crate::shell::doors::api::ExecPlugin;
+use crate::shell::doors::api::seal::Unopened;
 use crate::shell::doors::reason;
+use crate::shell::offline::{self, Store};
 use crate::shell::tape::TapeJob;
 use crate::shell::vault::{Opened, SealLost, Secret, Vault, shown_url};
 use crate::shell::{boot, memory};
@@ -46,6 +48,8 @@ pub enum Job {
     KeepChains {
         whole: bool,
     },
+    /// A change of the offline store.
+    Keep(Box<offline::Change>),
     /// A write to a cgroup that can make the kernel reclaim memory first.
     Kernel(KernelOp),
     Tape(TapeJob),
@@ -59,25 +63,37 @@ pub enum Job {
 }
 
 impl Job {
-    /// Opens what is sealed in it. Errors: a seal that this vault did not give.
-    pub fn of(op: HelperOp, vault: &Vault) -> Result<Job, SealLost> {
+    /// Opens what is sealed in it. Errors: a seal that this vault did not give; no store to keep something in.
+    pub fn of(op: HelperOp, vault: &Vault, offline: Option<&Store>) -> Result<Job, Fault> {
+        let lost = |lost: SealLost| Fault { kind: FaultKind::SealLost, message: lost.to_string() };
         Ok(match op {
             HelperOp::SetUpPod(setup) => {
                 let files = setup.volumes.iter().flat_map(|volume| match &volume.kind {
                     VolumeKind::Files { files, .. } => &files[..],
                     _ => &[],
                 });
-                let opened = Opened::of(files.map(|file| &file.content), vault)?;
+                let opened = Opened::of(files.map(|file| &file.content), vault).map_err(lost)?;
                 Job::SetUpPod(setup, opened)
             }
             HelperOp::TearDownPod { pod_dir } => Job::TearDownPod { pod_dir },
             HelperOp::RemoveTree { path } => Job::RemoveTree { path },
             HelperOp::KeepChains { whole } => Job::KeepChains { whole },
             HelperOp::FetchManifest { url, whole, headers } => {
-                let url = whole.map_or(Ok(Secret::from(url)), |seal| vault.open(seal))?;
+                let url = whole.map_or(Ok(Secret::from(url)), |seal| vault.open(seal));
                 let headers = headers.into_iter();
                 let headers = headers.map(|(name, seal)| Ok((name, vault.open(seal)?)));
-                Job::FetchManifest { url, headers: headers.collect::<Result<_, _>>()?, known: None }
+                let headers = headers.collect::<Result<_, _>>().map_err(lost)?;
+                Job::FetchManifest { url: url.map_err(lost)?, headers, known: None }
+            }
+            HelperOp::Keep { set, unset } => {
+                let odd =
+                    |message: &str| Fault { kind: FaultKind::Invalid, message: message.into() };
+                let store = offline.ok_or_else(|| odd("there is no offline store"))?;
+                let change = store.change(set, unset, vault).map_err(|why| match why {
+                    Unopened::Lost(seal) => lost(seal),
+                    Unopened::Odd => odd("an entry of the offline store makes no sense"),
+                })?;
+                Job::Keep(Box::new(change))
             }
         })
     }
@@ -96,6 +112,7 @@ impl Job {
             Job::Kernel(KernelOp::SetSlices(_) | KernelOp::RemoveSlice { .. }) => Some("systemd"),
             Job::Kernel(_) => Some("cgroup"),
             Job::Tape(_) => Some("tape"),
+            Job::Keep(_) => Some("offline store"),
             Job::LookUp { host, .. } => Some(host),
             Job::AskPlugin(plugin) => Some(&plugin.command),
         }
@@ -109,9 +126,11 @@ impl Job {
                 setup.volumes.iter().any(host)
             }
             Job::PrepareContainer(_) | Job::LoadManifest { .. } | Job::FetchManifest { .. } => true,
-            Job::TearDownPod { .. } | Job::RemoveTree { .. } | Job::Kernel(_) | Job::Tape(_) => {
-                false
-            }
+            Job::TearDownPod { .. }
+            | Job::RemoveTree { .. }
+            | Job::Kernel(_)
+            | Job::Tape(_)
+            | Job::Keep(_) => false,
             // They end in time, and without them the node is lost.
             Job::LookUp { .. } | Job::AskPlugin(_) | Job::KeepChains { .. } => false,
         }
@@ -129,6 +148,7 @@ impl Job {
             Job::KeepChains { .. } => "keep the chains of iptables",
             Job::Kernel(_) => "write to a cgroup",
             Job::Tape(_) => "tend the tape",
+            Job::Keep(_) => "write the offline store",
             Job::LookUp { .. } => "look up a name",
             Job::AskPlugin(_) => "ask a credential plugin",
         }
@@ -147,6 +167,7 @@ impl Job {
             | Job::FetchManifest { .. }
             | Job::LoadManifest { .. }
             | Job::KeepChains { .. }
+            | Job::Keep(_)
             | Job::Tape(_) => Outcome::Helper(Err(fault)),
         }
     }
@@ -174,6 +195,7 @@ impl Job {
             Job::KeepChains { whole } => {
                 Outcome::Helper(Ok(HelperReply::Chains(chains::keep(whole))))
             }
+            Job::Keep(change) => helper(change.run()),
             Job::Kernel(op) => Outcome::Kernel(kernel::Kernel::new().apply(&op)),
             Job::LookUp { host, port } => Outcome::Disk(look_up(&host, port).map(DiskReply::Names)),
             Job::AskPlugin(asked) => {

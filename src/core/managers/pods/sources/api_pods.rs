@@ -1,22 +1,25 @@
 //! The pods that the API server has for this node, and its pictures of our static ones: a part of `sources`.
 //!
 //! Upstream: pkg/kubelet/config/apiserver.go, pkg/kubelet/pod/pod_manager.go (v1.36).
-//! Owns: the pods as they were last listed or watched. Publishes: by `sources`. Hears: -. Says: -.
-//! Asks: the list of this node's pods. Never: drops a pod because its object cannot be read at the moment.
+//! Owns: the pods as they were last listed or watched, or kept from an earlier life. Publishes: by `sources`.
+//! Hears: -. Says: Said. Asks: the list of this node's pods. Never: drops a pod because its object cannot be read at the
+//! moment, or because a list does not have it: that is asked (`doubts`).
 
-use super::Ask;
+use super::doubts::{Doubts, Verdict};
 use super::static_pod::{SEEN, SOURCE};
+use super::{Ask, said};
 use crate::cx::Cx;
 use crate::event::Outcome;
 use crate::ids::PodUid;
 use crate::managers::api::reflector::{Change, Listed, Reflector, Unread};
 use crate::rng::Rng;
-use crate::time::{Mono, Wall};
+use crate::time::{Mono, Span, Wall};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use steplet_api::pod::Pod;
@@ -31,26 +34,104 @@ pub struct ApiPods {
     reflector: Reflector,
     /// A whole list was read at least once.
     read: bool,
+    /// The last one had no pod.
+    blank: bool,
     pods: BTreeMap<PodUid, Arc<Pod>>,
     /// By namespace and name.
     mirrors: BTreeMap<(Box<str>, Box<str>), Arc<Pod>>,
     /// By UID: why a pod is not run.
     problems: BTreeMap<PodUid, String>,
+    doubts: Doubts,
+    /// Kept from an earlier life, and not seen in this one.
+    unseen: BTreeSet<PodUid>,
+    /// Pods that are gone for sure, the last ones.
+    gone: Vec<PodUid>,
 }
 
+const GONE_MOST: usize = 256;
+/// After a list that had nothing of what is known.
+const SECOND_LOOK: Span = Span::from_secs(10);
+
 impl ApiPods {
-    pub fn start(&mut self, cx: &mut Cx<'_>, rng: Rng) {
+    /// `kept`: the pods of an earlier life; they count until the API server says otherwise.
+    pub fn start(&mut self, cx: &mut Cx<'_>, kept: Vec<Pod>, rng: Rng) {
         let node = cx.facts.settings().node_name.clone();
+        self.doubts = Doubts::of(rng.child(1));
         self.reflector = Reflector::of("/api/v1/pods", "spec.nodeName", &node, rng);
         self.reflector.start(cx, Ask::Api);
+        for pod in kept {
+            let uid = PodUid(pod.metadata.uid.clone());
+            self.set(pod, cx.now.wall);
+            if self.pods.contains_key(&uid) {
+                self.unseen.insert(uid);
+            }
+        }
     }
 
     pub fn deadline(&self) -> Option<Mono> {
-        self.reflector.deadline()
+        self.reflector.deadline().into_iter().chain(self.doubts.deadline()).min()
     }
 
-    pub fn reflector(&mut self) -> &mut Reflector {
-        &mut self.reflector
+    pub fn on_api_back(&mut self, cx: &Cx<'_>) {
+        self.reflector.on_api_back(cx);
+        self.doubts.on_api_back(cx);
+    }
+
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        self.reflector.on_tick(cx, Ask::Api);
+        self.doubts.on_tick(cx);
+    }
+
+    /// Only the runtime has this pod: whether the API server has it too is asked.
+    pub fn on_stranger(&mut self, cx: &mut Cx<'_>, uid: &PodUid, namespace: &str, name: &str) {
+        if !self.pods.contains_key(uid) {
+            let after = if self.blank { SECOND_LOOK } else { Span::ZERO };
+            self.doubts.begin(cx, uid, (namespace, name), after);
+        }
+    }
+
+    /// The answer about a pod in doubt; true when something changed.
+    pub fn on_confirmed(&mut self, cx: &mut Cx<'_>, uid: &PodUid, outcome: Outcome) -> bool {
+        match self.doubts.on_done(cx, uid, outcome) {
+            None => false,
+            Some(Verdict::There(pod)) if *pod.spec.node_name == *cx.facts.settings().node_name => {
+                self.unseen.remove(uid);
+                self.set(*pod, cx.now.wall);
+                true
+            }
+            Some(Verdict::There(_)) => false,
+            Some(Verdict::Gone(why)) => {
+                said(
+                    cx,
+                    None,
+                    false,
+                    "PodGone",
+                    format!("{why} with UID {uid}: what runs of it ends"),
+                );
+                self.pods.remove(uid);
+                self.lost(uid);
+                true
+            }
+        }
+    }
+
+    /// It is gone for sure.
+    fn lost(&mut self, uid: &PodUid) {
+        self.unseen.remove(uid);
+        if self.gone.len() == GONE_MOST {
+            self.gone.remove(0);
+        }
+        self.gone.push(uid.clone());
+    }
+
+    /// Kept from an earlier life, and not seen in this one.
+    pub fn unseen(&self) -> &BTreeSet<PodUid> {
+        &self.unseen
+    }
+
+    /// Pods that the API server does not have, as far as they were asked for.
+    pub fn lost_ones(&self) -> &[PodUid] {
+        &self.gone
     }
 
     pub fn read(&self) -> bool {
@@ -74,10 +155,12 @@ impl ApiPods {
     pub fn on_line(&mut self, cx: &mut Cx<'_>, line: &Bytes) -> bool {
         match self.reflector.on_line::<Pod>(cx, line) {
             Some(Change::Set(pod)) => {
+                self.seen(cx, &pod);
                 self.set(pod, cx.now.wall);
                 true
             }
             Some(Change::Gone(pod)) => {
+                self.seen(cx, &pod);
                 self.gone(&pod);
                 true
             }
@@ -94,11 +177,18 @@ impl ApiPods {
         let Some(listed) = self.reflector.on_done::<Pod>(cx, Ask::Api, outcome) else {
             return false;
         };
-        self.replace(listed, cx.now.wall);
+        self.replace(cx, listed);
         true
     }
 
-    fn replace(&mut self, listed: Listed<Pod>, now: Wall) {
+    /// The API server has just spoken of it.
+    fn seen(&mut self, cx: &mut Cx<'_>, pod: &Pod) {
+        let uid = PodUid(pod.metadata.uid.clone());
+        self.unseen.remove(&uid);
+        self.doubts.end(cx, &uid);
+    }
+
+    fn replace(&mut self, cx: &mut Cx<'_>, listed: Listed<Pod>) {
         let old = core::mem::take(&mut self.pods);
         let old_mirrors = core::mem::take(&mut self.mirrors);
         self.problems.clear();
@@ -106,8 +196,9 @@ impl ApiPods {
         for (meta, why) in listed.unreadable {
             let uid = PodUid(meta.uid.clone());
             if let Some(pod) = old.get(&uid) {
-                self.pods.insert(uid, pod.clone());
+                self.pods.insert(uid.clone(), pod.clone());
             }
+            self.doubts.end(cx, &uid);
             let name = (meta.namespace.clone(), meta.name.clone());
             if let Some(mirror) = old_mirrors.get(&name) {
                 self.mirrors.insert(name, mirror.clone());
@@ -119,9 +210,28 @@ impl ApiPods {
             if let Some(seen) = known.and_then(|known| known.metadata.annotations.get(SEEN)) {
                 pod.metadata.annotations.insert(SEEN.into(), seen.clone());
             }
-            self.set(pod, now);
+            self.seen(cx, &pod);
+            self.set(pod, cx.now.wall);
         }
         self.read = true;
+        // Of two pods of one name the API server has one: that it is not the old one needs no question.
+        let names = |pod: &Pod| (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+        let named: BTreeSet<_> = self.pods.values().map(|pod| names(pod)).collect();
+        self.blank = self.pods.is_empty();
+        let after = if self.blank { SECOND_LOOK } else { Span::ZERO };
+        for (uid, pod) in old {
+            if self.pods.contains_key(&uid) {
+                continue;
+            }
+            if named.contains(&names(&pod)) {
+                self.doubts.end(cx, &uid);
+                self.lost(&uid);
+                continue;
+            }
+            let place = (&*pod.metadata.namespace, &*pod.metadata.name);
+            self.doubts.begin(cx, &uid, place, after);
+            self.pods.insert(uid, pod);
+        }
     }
 
     fn set(&mut self, mut pod: Pod, now: Wall) {
@@ -154,7 +264,9 @@ impl ApiPods {
     fn gone(&mut self, pod: &Pod) {
         let uid = PodUid(pod.metadata.uid.clone());
         self.problems.remove(&uid);
-        self.pods.remove(&uid);
+        if self.pods.remove(&uid).is_some() {
+            self.lost(&uid);
+        }
         let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
         if self.mirrors.get(&name).is_some_and(|mirror| mirror.metadata.uid == pod.metadata.uid) {
             self.mirrors.remove(&name);

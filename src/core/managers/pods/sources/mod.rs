@@ -2,12 +2,13 @@
 //!
 //! Upstream: pkg/kubelet/config/{file,file_linux,http,config}.go (v1.36).
 //! Owns: what was last read from each file, from the URL and from the API server. Publishes: `facts.sources`, the pods that are wanted.
-//! Hears: Booted. Says: Configured, Unconfigured, SourcesReady, Said. Asks: manifests, the watch on them.
+//! Hears: Booted, Stranger. Says: Configured, Unconfigured, SourcesReady, ManifestsRead, StrangerGone, Said. Asks: manifests, the watch on them.
 //! Never: drops a pod because its manifest cannot be read at the moment (bottlerocket#1396); only a manifest that is
 //! gone, or a good one that says otherwise, does. Of two manifests with one pod name the first by file name wins
 //! (k/k#136962).
 
 mod api_pods;
+mod doubts;
 pub mod static_pod;
 
 use crate::cx::Cx;
@@ -20,7 +21,7 @@ use crate::note::{Note, PodNote, Said};
 use crate::rng::Rng;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -85,6 +86,8 @@ pub enum Ask {
     Watch,
     Url,
     Api,
+    /// Whether a pod is gone.
+    Confirm(PodUid),
 }
 
 /// The published slice.
@@ -93,10 +96,29 @@ pub struct SourcesFacts {
     pods: BTreeMap<PodUid, Arc<Pod>>,
     mirrors: BTreeMap<(Box<str>, Box<str>), Arc<Pod>>,
     ready: bool,
+    /// Files and the URL were read.
+    manifests_read: bool,
+    unseen: BTreeSet<PodUid>,
+    gone: Vec<PodUid>,
     problems: BTreeMap<String, String>,
 }
 
 impl SourcesFacts {
+    /// All manifests were read at least once, whatever is with the API server.
+    pub fn manifests_read(&self) -> bool {
+        self.manifests_read
+    }
+
+    /// A pod from an earlier life that the API server has not spoken of in this one.
+    pub fn unseen(&self, uid: &PodUid) -> bool {
+        self.unseen.contains(uid)
+    }
+
+    /// The API server was asked and does not have it.
+    pub fn is_gone(&self, uid: &PodUid) -> bool {
+        self.gone.contains(uid)
+    }
+
     pub fn pod(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
         self.pods.get(uid)
     }
@@ -135,10 +157,16 @@ impl SourcesFacts {
 }
 
 impl Sources {
-    pub(crate) fn on_booted(&mut self, cx: &mut Cx<'_>, set_aside: Vec<SetAside>, rng: Rng) {
+    pub(crate) fn on_booted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        set_aside: Vec<SetAside>,
+        kept: Vec<Pod>,
+        rng: Rng,
+    ) {
         self.set_aside = set_aside;
         if cx.facts.settings().api.is_some() {
-            self.api.start(cx, rng);
+            self.api.start(cx, kept, rng);
         }
         let settings = cx.facts.settings();
         self.files_read = settings.static_pod_path.is_empty();
@@ -155,11 +183,18 @@ impl Sources {
     }
 
     pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
-        self.api.reflector().on_api_back(cx);
+        self.api.on_api_back(cx);
+    }
+
+    /// Only the runtime has this pod.
+    pub(crate) fn on_stranger(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        let Some(view) = cx.facts.pleg.view(uid) else { return };
+        let (namespace, name) = (view.namespace.clone(), view.name.clone());
+        self.api.on_stranger(cx, uid, &namespace, &name);
     }
 
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
-        self.api.reflector().on_tick(cx, Ask::Api);
+        self.api.on_tick(cx);
         let due: Vec<Timer> =
             self.timers.iter().filter(|(_, at)| **at <= cx.now.mono).map(|(t, _)| *t).collect();
         for timer in due {
@@ -205,7 +240,7 @@ impl Sources {
                     self.settle(cx);
                 }
             }
-            (Ask::Watch | Ask::Files | Ask::Url | Ask::Api, _) => {}
+            (Ask::Watch | Ask::Files | Ask::Url | Ask::Api | Ask::Confirm(_), _) => {}
         }
     }
 
@@ -215,6 +250,14 @@ impl Sources {
             Ask::Api => {
                 if self.api.on_done(cx, outcome) {
                     self.settle(cx);
+                }
+            }
+            Ask::Confirm(uid) => {
+                if self.api.on_confirmed(cx, &uid, outcome) {
+                    self.settle(cx);
+                    if cx.facts.sources.is_gone(&uid) {
+                        cx.say(Note::StrangerGone { uid });
+                    }
                 }
             }
             Ask::Files => {
@@ -344,7 +387,7 @@ impl Sources {
                 let mut problem = format!("{place}: {problem}");
                 cri::cut(&mut problem, MESSAGE_BYTES_MAX);
                 if entry.problem.as_ref() != Some(&problem) {
-                    said(cx, None, "FailedValidation", problem.clone());
+                    said(cx, None, true, "FailedValidation", problem.clone());
                 }
                 entry.problem = Some(problem);
             }
@@ -397,7 +440,7 @@ impl Sources {
         }
         for (key, text) in &ignored {
             if cx.facts.sources.problems.get(key) != Some(text) {
-                said(cx, None, "FailedValidation", text.clone());
+                said(cx, None, true, "FailedValidation", text.clone());
             }
         }
         problems.append(&mut ignored);
@@ -439,7 +482,11 @@ impl Sources {
         facts.problems = problems;
         let api = cx.facts.boot.settings().api.is_some();
         let facts = &mut cx.facts.sources;
-        facts.ready = self.files_read && self.url_read && (self.api.read() || !api);
+        let manifests = self.files_read && self.url_read;
+        let newly_read = manifests && !core::mem::replace(&mut facts.manifests_read, manifests);
+        facts.ready = manifests && (self.api.read() || !api);
+        facts.unseen = self.api.unseen().clone();
+        facts.gone = self.api.lost_ones().to_vec();
         // Upstream's order: what is removed goes first.
         for uid in gone {
             cx.say(Note::Pod(PodNote::Unconfigured { uid }));
@@ -452,6 +499,9 @@ impl Sources {
         }
         if mirrored {
             cx.say(Note::Pod(PodNote::MirrorsChanged));
+        }
+        if newly_read {
+            cx.say(Note::ManifestsRead);
         }
         if cx.facts.sources.ready && !core::mem::replace(&mut self.ready_said, true) {
             cx.say(Note::Pod(PodNote::SourcesReady));
@@ -483,7 +533,13 @@ fn why(outcome: &Outcome) -> String {
     }
 }
 
-fn said(cx: &mut Cx<'_>, uid: Option<PodUid>, reason: &'static str, message: String) {
+fn said(
+    cx: &mut Cx<'_>,
+    uid: Option<PodUid>,
+    warning: bool,
+    reason: &'static str,
+    message: String,
+) {
     let field = String::new();
-    cx.say(Note::Said(Said { uid, field, warning: true, reason, message }.into()));
+    cx.say(Note::Said(Said { uid, field, warning, reason, message }.into()));
 }

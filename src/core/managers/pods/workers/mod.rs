@@ -4,8 +4,8 @@
 //! Owns: a worker for each pod UID that is configured or that the runtime still has.
 //! Publishes: `facts.workers`.
 //! Hears: Configured, Unconfigured, SourcesReady, Inspected, RuntimeBack, Swept, StepNote::Done, ContainerMade,
-//! ShutdownWanted.
-//! Says: Step Wanted and CancelWanted, Progressed, Forgotten, Said.
+//! ManifestsRead, StrangerGone, ShutdownWanted.
+//! Says: Stranger, Step Wanted and CancelWanted, Progressed, Forgotten, Said.
 //! Asks: nothing; the runtime manager does.
 //! Never: starts anything of a pod that terminates; another life under its UID begins with an empty worker.
 //!
@@ -245,6 +245,16 @@ impl Workers {
 
     /// Pods of the runtime that no source has are stopped once all sources were read. One that bears the name of a
     /// configured pod is in its way, and goes without waiting for other sources (k/k#112814).
+    /// In a cluster, a pod that no source has may be one that a list has left out: it goes when its own API server,
+    /// asked for it, does not have it. One of a manifest goes when all manifests were read.
+    pub(crate) fn on_manifests_read(&mut self, cx: &mut Cx<'_>) {
+        self.adopt_orphans(cx);
+    }
+
+    pub(crate) fn on_stranger_gone(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
+        self.adopt_orphan(cx, uid);
+    }
+
     fn adopt_orphans(&mut self, cx: &mut Cx<'_>) {
         let views: Vec<PodUid> = cx.facts.pleg.views().keys().cloned().collect();
         for uid in views {
@@ -255,6 +265,10 @@ impl Workers {
     fn adopt_namesakes(&mut self, cx: &mut Cx<'_>, uid: &PodUid) {
         let Some(worker) = cx.facts.workers.workers.get(uid) else { return };
         let (name, namespace) = worker.full_name();
+        // A pod that was kept may be older than the one that runs.
+        if cx.facts.sources.unseen(uid) {
+            return;
+        }
         let same = cx.facts.pleg.views().iter().filter(|(other, view)| {
             *other != uid && *view.name == *name && *view.namespace == *namespace
         });
@@ -270,14 +284,24 @@ impl Workers {
         if facts.workers.workers.contains_key(uid) {
             return;
         }
-        let mut workers = facts.workers.workers.values();
-        let namesake = workers.any(|w| w.full_name() == (&*view.name, &*view.namespace));
+        let mut workers = facts.workers.workers.iter();
+        let namesake = workers.any(|(other, w)| {
+            w.full_name() == (&*view.name, &*view.namespace) && !facts.sources.unseen(other)
+        });
         // In the foreground the runtime may have pods of others.
         let ours = namesake || facts.housekeeping.ours(uid);
         if facts.boot.settings().stop_pods_on_exit && !ours {
             return;
         }
-        if !(self.sources_ready || namesake || planted(7)) {
+        let of_cluster = facts.boot.settings().api.is_some() && !view.from_manifest();
+        let gone = match of_cluster {
+            false => facts.sources.manifests_read(),
+            true => self.sources_ready && facts.sources.is_gone(uid),
+        };
+        if !(gone || namesake || planted(7)) {
+            if of_cluster && self.sources_ready {
+                cx.say(Note::Stranger { uid: uid.clone() });
+            }
             return;
         }
         let mut pod = Pod::default();
@@ -349,8 +373,15 @@ impl Workers {
         if cx.facts.housekeeping.sweeping(uid) {
             return;
         }
-        // One of the same name that nobody knows, and that was not looked at yet, is waited for (k/k#112814).
         let (name, namespace) = worker.full_name();
+        let views = cx.facts.pleg.views().iter();
+        let mut alive = views.filter(|(other, view)| *other != uid && view.alive());
+        if cx.facts.sources.unseen(uid)
+            && alive.any(|(_, view)| (&*view.name, &*view.namespace) == (name, namespace))
+        {
+            return;
+        }
+        // One of the same name that nobody knows, and that was not looked at yet, is waited for (k/k#112814).
         if cx.facts.pleg.strangers_of(name, namespace).any(|other| other != uid) {
             return;
         }
