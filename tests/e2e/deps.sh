@@ -17,7 +17,7 @@ build=(gcc libc6-dev make musl-tools python3 util-linux)
 cluster=(ca-certificates curl dpkg openssl)
 twin=(curl python3-yaml)
 node=(busybox-static containerd containernetworking-plugins iproute2 iptables runc util-linux)
-guest=(busybox-static cpio xz-utils)
+guest=(busybox-static cpio dbus libpam-systemd systemd xz-utils)
 
 packages() {
     local missing=() name

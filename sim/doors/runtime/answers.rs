@@ -118,17 +118,7 @@ impl Runtime {
                 runtime_api_version: "v1".into(),
             }),
             Work::Status => answer(self.status()),
-            Work::RuntimeConfig if self.flavour == Flavour::Old => {
-                Err(unimplemented("RuntimeConfig"))
-            }
-            Work::RuntimeConfig => answer(cri::RuntimeConfigResponse {
-                linux: Some(cri::LinuxRuntimeConfiguration {
-                    cgroup_driver: match self.driver {
-                        CgroupDriver::Systemd => cri::CgroupDriver::Systemd,
-                        CgroupDriver::Cgroupfs => cri::CgroupDriver::Cgroupfs,
-                    } as i32,
-                }),
-            }),
+            Work::RuntimeConfig => self.runtime_config(),
             Work::UpdateRuntimeConfig(request) => {
                 let network = request.runtime_config.and_then(|config| config.network_config);
                 self.pod_cidr = network.unwrap_or_default().pod_cidr;
@@ -181,6 +171,18 @@ impl Runtime {
             Work::ExecSync(request) => self.exec_sync(&request).and_then(answer),
             Work::Known(answer) => answer,
         }
+    }
+
+    fn runtime_config(&self) -> Answer {
+        if self.flavour == Flavour::Old {
+            return Err(unimplemented("RuntimeConfig"));
+        }
+        let driver = match self.driver {
+            CgroupDriver::Systemd => cri::CgroupDriver::Systemd,
+            CgroupDriver::Cgroupfs => cri::CgroupDriver::Cgroupfs,
+        };
+        let linux = Some(cri::LinuxRuntimeConfiguration { cgroup_driver: driver as i32 });
+        answer(cri::RuntimeConfigResponse { linux })
     }
 
     fn pick(&self, old: &'static str, new: &'static str) -> &'static str {
