@@ -1,24 +1,51 @@
 //! The world's end of the API server: calls of the agent, deeds of others in the cluster, trouble on the way.
 
-use crate::clock::At;
+use crate::clock::{At, EPOCH};
 use crate::doors::api::link::Link;
 use crate::doors::api::refusal::Refusal;
-use crate::doors::api::{ApiServer, Out, Wake};
+use crate::doors::api::{Answer, ApiServer, Out, Wake};
 use crate::doors::runtime::Caller;
 use crate::trace::{Change, Seen};
 use crate::world::{Due, World};
 use serde_json::Value;
-use steplet_core::effect::ApiCall;
-use steplet_core::event::{Item, Outcome};
+use steplet_core::effect::{ApiCall, Lane};
+use steplet_core::event::{ApiReply, Item, Outcome};
+use steplet_core::time::Wall;
 
 impl World {
     pub(crate) fn call_api(&mut self, caller: Caller, call: ApiCall) {
         if self.setup.settings.api.is_none() {
             return self.answer_soon(caller, Outcome::Api(Err("no API server".into())));
         }
+        if let Some(refused) = self.no_credentials(call.lane) {
+            return self.answer_soon(caller, Outcome::Api(refused));
+        }
         let mut out = Out::default();
         self.api.call(self.clock.at(), caller, call, &mut out);
         self.take_api(out);
+    }
+
+    /// What a request comes to when the node cannot show who it is, or does not believe the server.
+    fn no_credentials(&self, lane: Lane) -> Option<Answer> {
+        let settings = &self.setup.settings.api.as_ref()?.certificates;
+        if !(settings.rotate || settings.bootstrap) {
+            return None;
+        }
+        // The server's own certificate is of last year.
+        if self.clock.wall().0 < EPOCH.0 - 365 * 86_400_000_000_000 {
+            return Some(Err("the server's certificate is not valid yet".into()));
+        }
+        if lane == Lane::Bootstrap {
+            return (!settings.bootstrap).then(|| Err("no bootstrap kubeconfig".into()));
+        }
+        let kept = self.disk.pki.current("kubelet-client").map(|it| it.not_after);
+        let Some(until) = kept.or(settings.given.as_ref().map(|pair| pair.not_after)) else {
+            return Some(Err("kubelet-client-current.pem: no such file or directory".into()));
+        };
+        // The server's clock is right.
+        let now = Wall(EPOCH.0 + self.clock.at().0 as i64);
+        let refused = || ApiReply { status: 401, ..ApiReply::default() };
+        (until <= now && !self.api.link.down).then(|| Ok(refused()))
     }
 
     pub(crate) fn wake_api(&mut self, wake: Wake) {
@@ -80,7 +107,8 @@ impl World {
 
     pub(crate) fn show_way(&mut self) {
         if self.setup.settings.api.is_some() {
-            self.change(&Change::Way { fine: self.api.link.is_fine() });
+            let known = self.no_credentials(Lane::Main).is_none();
+            self.change(&Change::Way { fine: known && self.api.link.is_fine() });
         }
     }
 

@@ -99,11 +99,13 @@ impl World {
         let seconds = (wall.0 - self.clock.wall().0) / 1_000_000_000;
         self.clock.set_wall(wall);
         self.change(&Change::ClockStepped { seconds });
+        self.show_way();
     }
 
     pub fn step_clock(&mut self, seconds: i64) {
         self.clock.step_wall(seconds * 1_000_000_000);
         self.change(&Change::ClockStepped { seconds });
+        self.show_way();
     }
 
     /// kill -9.

@@ -26,6 +26,7 @@ pub const ROOT_DIR: &str = "/var/lib/kubelet";
 pub const LOGS_DIR: &str = "/var/log/pods";
 pub const LINKS_DIR: &str = "/var/log/containers";
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 pub const NODE: &str = "edge-1";
 
 impl Setup {

@@ -214,10 +214,14 @@ impl World {
                 if !self.is_open(caller)
                     && matches!(*op, HelperOp::FetchManifest { .. } | HelperOp::Keep { .. }) => {}
             Due::Helper { caller, op } => {
-                let outcome = helper::run(&op, &mut self.disk, &mut self.kernel);
+                let now = self.clock.wall();
+                let outcome = helper::run(&op, &mut self.disk, &mut self.kernel, now);
                 let refused = matches!(outcome, Outcome::Helper(Err(_)));
                 if refused && matches!(*op, HelperOp::FetchManifest { .. }) {
                     *self.struck.entry("manifest URL refuses").or_default() += 1;
+                }
+                if matches!(*op, HelperOp::StorePair { .. }) {
+                    self.show_way();
                 }
                 self.answer(caller, outcome);
             }

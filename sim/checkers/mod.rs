@@ -71,6 +71,7 @@ impl Judges {
             Box::<cluster::deletion::Deletion>::default(),
             Box::<cluster::truth::Truth>::default(),
             Box::<cluster::requests::Requests>::default(),
+            Box::<cluster::certificates::Certificates>::default(),
         ];
         Judges { judges, out: Vec::new() }
     }

@@ -2,6 +2,7 @@
 
 use super::manifests::Manifests;
 use super::offline::Store;
+use super::pki::Pki;
 use std::collections::{BTreeMap, BTreeSet};
 use steplet_core::effect::{
     ContainerFiles, Content, DiskOp, HostPathKind, PodSetup, VolumeFile, VolumeKind,
@@ -18,6 +19,7 @@ pub struct Disk {
     mounts: BTreeSet<String>,
     pub manifests: Manifests,
     pub offline: Store,
+    pub pki: Pki,
     /// Writes fail.
     pub full: bool,
     pub read_only: bool,
@@ -57,10 +59,15 @@ impl Disk {
                 Ok(DiskReply::Done)
             }
             DiskOp::List { path } => Ok(DiskReply::Names(self.names(path))),
+            DiskOp::ReadPair { name, .. } => self.pki.read(name).map(DiskReply::Pair),
+            DiskOp::DropKey { name, .. } => {
+                self.pki.drop_key(name);
+                Ok(DiskReply::Done)
+            }
         }
     }
 
-    fn writable(&self) -> Result<(), Fault> {
+    pub fn writable(&self) -> Result<(), Fault> {
         if self.read_only {
             return Err(fault(FaultKind::ReadOnly, "read-only file system (os error 30)"));
         }

@@ -5,7 +5,7 @@ use super::kernel::Kernel;
 use crate::dice::Dice;
 use steplet_core::effect::HelperOp;
 use steplet_core::event::{Fault, FaultKind, HelperReply, Outcome};
-use steplet_core::time::Span;
+use steplet_core::time::{Span, Wall};
 
 /// How long an operation takes when nothing is wrong.
 pub fn time(op: &HelperOp, dice: &mut Dice) -> Span {
@@ -15,6 +15,8 @@ pub fn time(op: &HelperOp, dice: &mut Dice) -> Span {
         HelperOp::FetchManifest { .. } => dice.millis(5, 2_000),
         HelperOp::KeepChains { .. } => dice.millis(5, 500),
         HelperOp::Keep { .. } => dice.millis(3, 300),
+        HelperOp::RequestPair { .. } => dice.millis(2, 30),
+        HelperOp::StorePair { .. } | HelperOp::WriteFile { .. } => dice.millis(2, 150),
     }
 }
 
@@ -27,11 +29,13 @@ pub fn subject(op: &HelperOp) -> &str {
         HelperOp::FetchManifest { .. } => "the manifest URL",
         HelperOp::KeepChains { .. } => "iptables",
         HelperOp::Keep { .. } => "the offline store",
+        HelperOp::RequestPair { .. } | HelperOp::StorePair { .. } => "pki",
+        HelperOp::WriteFile { path, .. } => path,
     }
 }
 
 /// Does the work, at its end.
-pub fn run(op: &HelperOp, disk: &mut Disk, kernel: &mut Kernel) -> Outcome {
+pub fn run(op: &HelperOp, disk: &mut Disk, kernel: &mut Kernel, now: Wall) -> Outcome {
     let done = |result: Result<(), Fault>| Outcome::Helper(result.map(|()| HelperReply::Done));
     match op {
         HelperOp::SetUpPod(setup) => {
@@ -42,6 +46,18 @@ pub fn run(op: &HelperOp, disk: &mut Disk, kernel: &mut Kernel) -> Outcome {
             Outcome::Helper(Ok(HelperReply::Chains(kernel.iptables.keep(*whole))))
         }
         HelperOp::RemoveTree { path } => done(disk.remove_tree(path)),
+        HelperOp::RequestPair { name, names, .. } => {
+            let writable = disk.writable();
+            Outcome::Helper(writable.map(|()| disk.pki.request(name, names)))
+        }
+        HelperOp::StorePair { name, chain, .. } => {
+            let stored = disk.writable().and_then(|()| disk.pki.store(name, chain, now));
+            Outcome::Helper(stored.map(HelperReply::Pair))
+        }
+        HelperOp::WriteFile { path, content, .. } => {
+            let writable = disk.writable();
+            done(writable.map(|()| disk.write(path, format!("{content:?}").as_bytes())))
+        }
         HelperOp::FetchManifest { url, .. } => match disk.manifests.fetch(url) {
             Ok(None) => Outcome::Same,
             Ok(Some(manifest)) => Outcome::Helper(Ok(HelperReply::Manifest(Box::new(manifest)))),

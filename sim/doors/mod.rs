@@ -8,5 +8,6 @@ pub mod kernel;
 pub mod listen;
 pub mod manifests;
 pub mod offline;
+pub mod pki;
 pub mod rpc;
 pub mod runtime;

@@ -46,6 +46,21 @@ pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
             stage.world.signal(Signal::Terminate);
             Ok(())
         }
+        ["address", ip] => {
+            stage.world.setup.machine.host_ips = vec![(*ip).to_owned()];
+            Ok(())
+        }
+        ["no", "bootstrap", "kubeconfig"] => {
+            if let Some(api) = &mut stage.world.setup.settings.api {
+                api.certificates.bootstrap = false;
+                api.certificates.kubeconfig_missing = false;
+            }
+            Ok(())
+        }
+        ["swap", "key", "of", name] => {
+            stage.world.disk.pki.swap_key(name);
+            Ok(())
+        }
         ["reboot"] => {
             stage.world.reboot();
             Ok(())

@@ -4,8 +4,8 @@ use super::expect::equal;
 use super::node::span;
 use super::stage::{Stage, status_text};
 use crate::clock::At;
-use crate::doors::api::Stored;
 use crate::doors::api::link::{Lists, Trouble};
+use crate::doors::api::{Signing, Stored};
 use crate::setup::NODE;
 use serde_json::{Value, json};
 use steplet_api::status::PodStatus;
@@ -87,6 +87,20 @@ fn way(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         ["allows", who, verb, subresource] => {
             world.api.allows = false;
             world.api.grants.insert(((*who).to_owned(), format!("{verb} {subresource}")));
+        }
+        ["signs", what] | ["signs", "for", what] => {
+            let signing = match *what {
+                "nothing" => Signing::Never,
+                "too-late" => Signing::TooLate,
+                life => Signing::For(span(life)?),
+            };
+            world.with_api(|api, at, out| api.set_signing(at, signing, out));
+        }
+        ["denies", "certificates"] => {
+            world.with_api(|api, at, out| api.set_signing(at, Signing::Denied, out));
+        }
+        ["signer", "fails"] => {
+            world.with_api(|api, at, out| api.set_signing(at, Signing::Failed, out));
         }
         _ => return Err(format!("no such work on the API server: {:?}", words.join(" "))),
     }
@@ -175,6 +189,24 @@ pub fn check_no_node(stage: &Stage) -> Result<(), String> {
     match stage.world.api.object("nodes", "", NODE) {
         None => Ok(()),
         Some(_) => Err("it is registered".into()),
+    }
+}
+
+/// How many certificates of this kind were stored, or until when the one in use is good.
+pub fn check_certificate(stage: &Stage, kind: &str, want: &[&str]) -> Result<(), String> {
+    let name = match kind {
+        "client" => "kubelet-client",
+        "serving" => "kubelet-server",
+        _ => return Err("want client or serving".into()),
+    };
+    let pki = &stage.world.disk().pki;
+    match want {
+        ["stored", count] => equal(count, &pki.stored(name).to_string()),
+        ["names", address] => {
+            let ips = pki.current(name).map(|it| it.wanted.names.ips.join(","));
+            equal(address, &ips.unwrap_or_default())
+        }
+        _ => Err("want `stored 2` or `names 192.0.2.10`".into()),
     }
 }
 

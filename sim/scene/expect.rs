@@ -94,6 +94,11 @@ pub fn check(stage: &Stage, words: &[&str]) -> Result<(), String> {
             Ok(()) => Err("it is there".into()),
             Err(_) => Ok(()),
         },
+        ["certificate", kind, want @ ..] => api::check_certificate(stage, kind, want),
+        ["kubeconfig", "written"] => match stage.world.disk().read(crate::setup::KUBECONFIG) {
+            Some(_) => Ok(()),
+            None => Err("there is none".into()),
+        },
         ["file", pod, path, want] => equal(want, &file(stage, pod, path)?),
         ["no", "file", pod, path] => match file(stage, pod, path) {
             Ok(text) => Err(format!("found {text:?}")),

@@ -4,8 +4,9 @@
 use super::script::{Cue, Mistake, moment};
 use super::stage::Stage;
 use crate::doors::runtime::{Flavour, Pace};
-use crate::setup::Setup;
+use crate::setup::{KUBECONFIG, Setup};
 use steplet_api::time::Time;
+use steplet_core::sealed::Sealed;
 use steplet_core::settings::{CgroupDriver, ChangeDetection};
 use steplet_core::time::{Span, Wall};
 
@@ -71,6 +72,7 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
         | "kubeAPIQPS"
         | "kubeAPIBurst"
         | "configMapAndSecretChangeDetectionStrategy"
+        | "certificates"
         | "registerNode" => joined(setup, key, value)?,
         // What the stage does when it is there.
         "image" | "file" | "iptables" | "pace" | "unjudged" => {}
@@ -95,6 +97,19 @@ fn joined(setup: &mut Setup, key: &str, value: &str) -> Result<(), String> {
                 "Cache" => ChangeDetection::Cache,
                 "Get" => ChangeDetection::Get,
                 _ => return Err("want Watch, Cache or Get".into()),
+            }
+        }
+        "certificates" => {
+            let certificates = &mut settings.certificates;
+            match value {
+                "rotate" => certificates.rotate = true,
+                "serving" => certificates.serving = true,
+                "bootstrap" => {
+                    certificates.bootstrap = true;
+                    certificates.kubeconfig = Some((KUBECONFIG.into(), Sealed::numbered(1)));
+                    certificates.kubeconfig_missing = true;
+                }
+                _ => return Err("want rotate, serving or bootstrap".into()),
             }
         }
         _ => settings.register = value == "true",

@@ -3,8 +3,11 @@
 //! Upstream: staging/src/k8s.io/client-go/tools/clientcmd (v1.36), which ignores what it does not know; here that is
 //! named in a warning.
 
+mod bootstrap;
 mod proxy;
 mod reader;
+
+pub use bootstrap::{Access, access};
 
 use super::flags::{Files, KUBERNETES_VERSION, Problem};
 use crate::shell::doors::api::{self, ApiServer, Authorities, ExecPlugin, Login, Pem, Proxy};
@@ -19,21 +22,45 @@ const EXEC_VERSIONS: [&str; 2] =
 /// The extension of a cluster that plugins may be told.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// The access that the current context of the file `name` gives, and what was ignored in it.
+/// What the current context of a kubeconfig says.
+pub struct Read {
+    pub api: ApiServer,
+    /// The cluster's section, with paths from the root.
+    cluster: Value,
+    /// What was ignored in it.
+    ignored: Vec<Problem>,
+}
+
+/// The access that the file `name` gives, which the flag `flag` names.
 ///
 /// # Errors
 /// All problems of the file, each with its place and the way out.
-pub fn read(name: &str, files: &dyn Files) -> Result<(ApiServer, Vec<Problem>), Vec<Problem>> {
-    let mut reader = Reader::open(name, files)?;
-    let access = access(&mut reader, &|name| files.variable(name));
-    let problems = reader.problems;
-    match access {
-        Some(access) if problems.iter().all(|problem| problem.harmless) => Ok((access, problems)),
-        _ => Err(problems),
+fn read_as(flag: &str, name: &str, files: &dyn Files) -> Result<Read, Vec<Problem>> {
+    let mut reader = Reader::open(flag, name, files)?;
+    let context = current(&mut reader, &|name| files.variable(name));
+    match context {
+        Some((api, cluster)) if reader.problems.iter().all(|problem| problem.harmless) => {
+            let mut cluster = reader.value(&cluster).cloned().unwrap_or_default();
+            if let Some(path) = cluster["certificate-authority"].as_str().map(|p| reader.resolve(p))
+            {
+                cluster["certificate-authority"] = path.into();
+            }
+            Ok(Read { api, cluster, ignored: reader.problems })
+        }
+        _ => Err(reader.problems),
     }
 }
 
-fn access(reader: &mut Reader<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option<ApiServer> {
+#[cfg(test)]
+fn read(name: &str, files: &dyn Files) -> Result<(ApiServer, Vec<Problem>), Vec<Problem>> {
+    read_as("kubeconfig", name, files).map(|read| (read.api, read.ignored))
+}
+
+/// The server of the current context, and the path of its cluster.
+fn current(
+    reader: &mut Reader<'_>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Option<(ApiServer, String)> {
     let known = ["apiVersion", "kind", "preferences", "extensions", "current-context"];
     reader.known("", &[&known[..], &["clusters", "users", "contexts"]].concat());
     for (key, want) in [("apiVersion", "v1"), ("kind", "Config")] {
@@ -76,16 +103,18 @@ fn access(reader: &mut Reader<'_>, env: &dyn Fn(&str) -> Option<String>) -> Opti
     let named = reader.text(&format!("{cluster}.tls-server-name"));
     let server_name = if named.is_empty() { address.host.clone() } else { named };
     let login = login?;
-    Some(ApiServer {
+    let api = ApiServer {
         user_agent: user_agent(),
         address,
         prefix,
         server_name,
         authorities: authorities?,
         identity,
+        kept: None,
         login,
         proxy: proxy?,
-    })
+    };
+    Some((api, cluster))
 }
 
 /// As client-go builds its own: program, version, platform, Kubernetes.

@@ -2,6 +2,7 @@
 
 use super::columns;
 use super::flags::{self, Asked, Disk, Host, KUBERNETES_VERSION, Problem};
+use super::kubeconfig::Access;
 use super::node::{self, Node};
 use crate::cli::say;
 use crate::shell::doors::Kernel;
@@ -14,15 +15,16 @@ use steplet_api::config::{GoDuration, KubeletConfiguration};
 use steplet_api::quantity::Quantity;
 use steplet_core::sealed::Sealed;
 use steplet_core::settings::{
-    ApiSettings, AuthSettings, CgroupDriver, ChangeDetection, Settings, Threshold, Visitors,
+    ApiSettings, AuthSettings, CertificateSettings, CgroupDriver, ChangeDetection, Settings,
+    Threshold, Visitors,
 };
 use steplet_core::time::Span;
 
 /// What the reference does without being told to. Whoever replaces it must know of each of these, so
 /// it is said at every start.
 const NOT_YET: &str = "not done yet, whatever is set: probes and lifecycle hooks (an event \
-    names the pods that have them), eviction under pressure, rotation of container logs, bootstrap \
-    and rotation of certificates, removal of unused images, admission by node affinity, taints, ephemeral storage and extended resources; \
+    names the pods that have them), eviction under pressure, rotation of container logs, removal \
+    of unused images, admission by node affinity, taints, ephemeral storage and extended resources; \
     /stats/summary, /checkpoint, /logs and /metrics/cadvisor, resource and probes answer 501";
 
 /// Returns the exit status. Errors: what to tell people.
@@ -64,13 +66,13 @@ pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Resu
     let cert_dir = Path::new(&told.flags.cert_dir);
     let tape_dir = PathBuf::from(&told.flags.tape_dir);
     Node {
-        listeners: Listeners::of(config, cert_dir, &settings.node_name)?,
+        listeners: Listeners::of(config, cert_dir, &settings.node_name, told.api.is_some())?,
         settings,
         held,
         runtime,
         images,
         node_ip: told.flags.node_ip.clone(),
-        api: told.api.clone(),
+        api: told.api.clone().map(|access| (access.api, access.bootstrap)),
         offline_key: told.flags.offline_key_file.clone(),
         tape: (told.flags.tape_max > 0).then_some((tape_dir, told.flags.tape_max)),
         vault,
@@ -185,7 +187,7 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         visitors: Visitors::of(&config.authorization.mode),
         stop_pods_on_exit: false,
         auth: told.api.as_ref().map(|_| auth(config)),
-        api: told.api.as_ref().map(|_| api_settings(told)),
+        api: told.api.as_ref().map(|access| api_settings(told, access, vault)),
         configz: masked(config).to_json().into(),
     })
 }
@@ -203,7 +205,7 @@ fn auth(config: &KubeletConfiguration) -> AuthSettings {
 }
 
 /// The node's part in its cluster.
-fn api_settings(told: &flags::Settings) -> ApiSettings {
+fn api_settings(told: &flags::Settings, access: &Access, vault: &mut Vault) -> ApiSettings {
     let (config, flags) = (&told.config, &told.flags);
     let taints = config.register_with_taints.iter();
     ApiSettings {
@@ -232,6 +234,18 @@ fn api_settings(told: &flags::Settings) -> ApiSettings {
             _ => ChangeDetection::Watch,
         },
         offline: flags.offline_restore,
+        certificates: CertificateSettings {
+            dir: flags.cert_dir.clone(),
+            rotate: config.rotate_certificates,
+            serving: config.server_tls_bootstrap,
+            bootstrap: access.bootstrap.is_some(),
+            given: access.given.clone(),
+            kubeconfig: access
+                .new
+                .as_ref()
+                .map(|text| (flags.kubeconfig.clone(), vault.seal(text.expose()))),
+            kubeconfig_missing: access.missing,
+        },
     }
 }
 

@@ -27,8 +27,8 @@ pub struct Node {
     pub node_ip: String,
     /// The ports that are served.
     pub listeners: Listeners,
-    /// The API server of its cluster, if it has one.
-    pub api: Option<ApiServer>,
+    /// The API server of its cluster, if it has one, and the same by its bootstrap credentials.
+    pub api: Option<(ApiServer, Option<ApiServer>)>,
     /// `--offline-key-file`
     pub offline_key: String,
     /// Where to record the run, and how much to keep.
@@ -61,12 +61,14 @@ impl Node {
             );
         }
         crash::watch(&crashes, &machine.boot_id);
+        let (api, bootstrap) = self.api.unzip();
         let outside = Outside {
             offline,
             images: self.images,
             set_aside: set_aside.clone(),
             listeners: self.listeners,
-            api: self.api,
+            api,
+            bootstrap: bootstrap.flatten(),
             ..Outside::of(self.runtime)
         };
         let seed = boot::seed().map_err(|error| format!("no random seed: {error}"))?;

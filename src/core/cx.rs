@@ -1,7 +1,7 @@
 //! What a manager may do while it handles an input: read facts, say notes, ask the world.
 
 use crate::calls::{self, Operation};
-use crate::effect::{Call, Effect, Reply};
+use crate::effect::{Call, Effect, Lane, Reply};
 use crate::event::Outcome;
 use crate::facts::Facts;
 use crate::gate::Gate;
@@ -23,6 +23,8 @@ pub struct Asks {
     gate: Gate,
     /// The last call to the API server was not answered.
     silent: bool,
+    /// One was answered.
+    heard: bool,
 }
 
 /// A call that is out: who asked for what, and since when.
@@ -31,6 +33,8 @@ struct Open {
     then: Then,
     /// The runtime operation, for the metrics.
     operation: Option<(Operation, Mono)>,
+    /// By other credentials than those of the node: how it fares says nothing of the others.
+    apart: bool,
 }
 
 impl Asks {
@@ -76,7 +80,8 @@ impl<'a> Cx<'a> {
             Call::Rpc(rpc) => Some((calls::operation(&rpc.path), self.now.mono)),
             Call::Disk(_) | Call::Kernel(_) | Call::Helper(_) | Call::Api(_) => None,
         };
-        self.asks.open.insert(token, Open { then: then.into(), operation });
+        let apart = matches!(&call, Call::Api(call) if call.lane == Lane::Bootstrap);
+        self.asks.open.insert(token, Open { then: then.into(), operation, apart });
         let call = match call {
             Call::Api(call) => self.asks.gate.pass(self.now.mono, token, call).map(Call::Api),
             other => Some(other),
@@ -101,15 +106,22 @@ impl<'a> Cx<'a> {
     pub(crate) fn answered(&mut self, token: Token, outcome: &Outcome) -> Option<Then> {
         let open = self.asks.close(token)?;
         if let Outcome::Api(answer) = outcome
-            && core::mem::replace(&mut self.asks.silent, answer.is_err())
-            && answer.is_ok()
+            && !open.apart
         {
-            self.say(Note::ApiBack);
+            self.asks.heard |= answer.is_ok();
+            if core::mem::replace(&mut self.asks.silent, answer.is_err()) && answer.is_ok() {
+                self.say(Note::ApiBack);
+            }
         }
         if let Some((operation, since)) = &open.operation {
             self.facts.calls.answered(operation, outcome, self.now.mono.since(*since));
         }
         Some(open.then)
+    }
+
+    /// Whether the API server has answered in this life, and the last time that it was asked.
+    pub(crate) fn api_answers(&self) -> bool {
+        self.asks.heard && !self.asks.silent
     }
 
     /// Gives up a call: no answer to it will come.

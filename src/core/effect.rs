@@ -67,15 +67,19 @@ pub enum Verb {
     Delete,
 }
 
-/// How fast requests of a kind may leave the core; the doors treat all alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// How fast requests of a kind may leave the core; the doors treat all alike but those of `Bootstrap`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Lane {
     /// `kubeAPIQPS`
+    #[default]
     Main,
     /// `eventRecordQPS`
     Events,
     /// Without a limit: node status and lease.
     Heartbeat,
+    /// Without a limit, over a connection of its own: by the credentials of `--bootstrap-kubeconfig`, which are there
+    /// to ask for the first certificate and for nothing else.
+    Bootstrap,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,6 +142,22 @@ pub enum DiskOp {
     Symlink { link: String, target: String },
     /// Answer: `Names`; a missing directory is empty.
     List { path: String },
+    /// The certificate in use, `<dir>/<name>-current.pem`. Answer: `Pair`, None when there is none; `Invalid`: it
+    /// cannot be used, or the key beside it is another one's.
+    ReadPair { dir: String, name: String },
+    /// The key of the last request, `<dir>/<name>.key.tmp`, is of no use any more; gone already is fine.
+    DropKey { dir: String, name: String },
+}
+
+/// Whom a certificate names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateNames {
+    pub common_name: String,
+    pub organizations: Vec<String>,
+    /// Sorted.
+    pub dns_names: Vec<String>,
+    /// Sorted as texts.
+    pub ips: Vec<String>,
 }
 
 /// The directories of a pod and what is mounted below them.
@@ -277,6 +297,15 @@ pub enum HelperOp {
     /// The chains of iptables that others count on (`makeIPTablesUtilChains`), of both families: made when `whole`, or
     /// when the canary among them is gone, since somebody has emptied the tables then. Answer: `Chains`.
     KeepChains { whole: bool },
+    /// Signs a request for a certificate with the key `<dir>/<name>.key.tmp`, which is made when it is not there and
+    /// stays until `StorePair` or `DropKey`, so that a new life of the agent finds its request again.
+    /// Answer: `CertificateRequest`.
+    RequestPair { dir: String, name: String, names: CertificateNames },
+    /// What was issued for that key, in PEM: key and chain become the pair in use. Answer: `Pair`; `Invalid`: it is
+    /// not for this key, or not valid any more.
+    StorePair { dir: String, name: String, chain: Bytes },
+    /// As a whole, and on the disk when it is answered.
+    WriteFile { path: String, mode: u32, content: Content },
     /// Keep `set` for times without the API server, then forget `unset`; all of it is durable when it is answered.
     /// `Boot.kept` brings back what is kept.
     Keep { set: Vec<KeptEntry>, unset: Vec<String> },

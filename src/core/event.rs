@@ -1,10 +1,10 @@
 //! Everything that the core learns from the world, cut by door. Recorded on the tape before its step.
 
-use crate::effect::{KeptEntry, Signals};
+use crate::effect::{CertificateNames, KeptEntry, Signals};
 use crate::ids::{RequestId, Token};
 use crate::sealed::Sealed;
 use crate::settings::Settings;
-use crate::time::Span;
+use crate::time::{Span, Wall};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -160,6 +160,17 @@ pub enum DiskReply {
     Text(Bytes),
     /// Directory entries, sorted, bounded.
     Names(Vec<String>),
+    Pair(Option<Box<Pair>>),
+}
+
+/// A certificate of the node whose key is at hand, as far as decisions need it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pair {
+    pub not_before: Wall,
+    pub not_after: Wall,
+    pub names: CertificateNames,
+    /// Of the certificate.
+    pub digest: u64,
 }
 
 /// What setting up a pod's directories found.
@@ -191,6 +202,12 @@ pub enum HelperReply {
     /// A manifest fetched from the URL; `Outcome::Same` stands for unchanged bytes.
     Manifest(Box<Manifest>),
     Chains(Chains),
+    /// `digest` is of the public key and the names: the same key makes the same one.
+    CertificateRequest {
+        digest: String,
+        pem: Bytes,
+    },
+    Pair(Box<Pair>),
 }
 
 /// What became of the KUBE- chains. An error of kind `NotFound`: there is no such program.

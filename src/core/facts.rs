@@ -5,6 +5,7 @@ use crate::event::Machine;
 use crate::limits::{PLEG_UNHEALTHY_AFTER, SYNC_REST_MIN};
 use crate::managers::containers::services::ServicesFacts;
 use crate::managers::images::pull::PullFacts;
+use crate::managers::node::certificates::CertificatesFacts;
 use crate::managers::node::events::EventsFacts;
 use crate::managers::node::node_object::NodeFacts;
 use crate::managers::node::runtime_status::RuntimeStatusFacts;
@@ -33,6 +34,7 @@ pub struct Facts {
     pub runtime_status: RuntimeStatusFacts,
     pub events: EventsFacts,
     pub node: NodeFacts,
+    pub certificates: CertificatesFacts,
     pub services: ServicesFacts,
     pub volumes: VolumesFacts,
     pub calls: CallFacts,

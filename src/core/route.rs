@@ -7,7 +7,9 @@ use crate::facts::Facts;
 use crate::managers::Managers;
 use crate::managers::containers::services;
 use crate::managers::images::pull;
-use crate::managers::node::{event_sender, iptables, lease, node_object, pod_cidr, runtime_status};
+use crate::managers::node::{
+    certificates, event_sender, iptables, lease, node_object, pod_cidr, runtime_status,
+};
 use crate::managers::pods::{housekeeping, mirror, pleg, runtime, sources, status_sync};
 use crate::managers::{offline, server, volumes};
 use crate::note::{ImageNote, Note, PodNote, StepNote, VolumeNote};
@@ -30,6 +32,7 @@ pub enum Then {
     StatusSync(status_sync::Ask),
     Mirror(mirror::Ask),
     Event(event_sender::Ask),
+    Certificates(certificates::Ask),
     Volumes(volumes::Ask),
     Services(services::Ask),
     Iptables(iptables::Ask),
@@ -51,7 +54,7 @@ then_from! {
     Housekeeping(housekeeping::Ask), Pull(pull::Ask), RuntimeStatus(runtime_status::Ask),
     Server(server::Ask), Node(node_object::Ask), Lease(lease::Ask),
     StatusSync(status_sync::Ask), Mirror(mirror::Ask),
-    Event(event_sender::Ask),
+    Event(event_sender::Ask), Certificates(certificates::Ask),
     Volumes(volumes::Ask), Services(services::Ask),
     Iptables(iptables::Ask), PodCidr(pod_cidr::Ask),
     Offline(offline::Ask),
@@ -97,6 +100,7 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.iptables.on_booted(cx);
     m.lease.on_booted(Rng::new(boot.seed).child(2));
     m.node_object.on_booted(cx, Rng::new(boot.seed).child(3));
+    m.certificates.on_booted(cx, &Rng::new(boot.seed).child(10));
 }
 
 fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
@@ -115,6 +119,7 @@ fn tick(m: &mut Managers, cx: &mut Cx<'_>) {
     m.volumes.on_tick(cx);
     m.iptables.on_tick(cx);
     m.offline.on_tick(cx);
+    m.certificates.on_tick(cx);
 }
 
 fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
@@ -136,6 +141,7 @@ fn done(m: &mut Managers, cx: &mut Cx<'_>, then: Then, outcome: Outcome) {
         Then::Offline(ask) => m.offline.on_done(cx, ask, outcome),
         Then::Iptables(iptables::Ask) => m.iptables.on_done(cx, outcome),
         Then::PodCidr(pod_cidr::Ask) => m.pod_cidr.on_done(cx, outcome),
+        Then::Certificates(ask) => m.certificates.on_done(cx, ask, outcome),
     }
 }
 
@@ -145,6 +151,7 @@ fn item(m: &mut Managers, cx: &mut Cx<'_>, then: &Then, item: Item) {
         Then::Node(ask) => m.node_object.on_item(cx, *ask, item),
         Then::Services(_) => m.services.on_item(cx, item),
         Then::Volumes(ask) => m.volumes.on_item(cx, ask, &item),
+        Then::Certificates(ask) => m.certificates.on_item(cx, *ask, &item),
         // Their calls have no streams.
         Then::Runtime(_)
         | Then::Pleg(_)
@@ -201,6 +208,7 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
         Note::NodeKnown => {
             m.lease.on_node_known(cx);
             m.mirror.on_node_known();
+            m.certificates.on_node_known(cx);
         }
         Note::ApiBack => api_back(m, cx),
         Note::ManifestsRead => m.workers.on_manifests_read(cx),
@@ -219,6 +227,7 @@ fn api_back(m: &mut Managers, cx: &mut Cx<'_>) {
     m.node_object.on_api_back(cx);
     m.status_sync.on_api_back(cx);
     m.event_sender.on_api_back(cx);
+    m.certificates.on_api_back(cx);
 }
 
 fn pod_note(m: &mut Managers, cx: &mut Cx<'_>, note: &PodNote) {
@@ -263,6 +272,7 @@ pub(crate) fn deadline(m: &Managers) -> Option<Mono> {
         m.offline.deadline(),
         m.iptables.deadline(),
         m.pod_cidr.deadline(),
+        m.certificates.deadline(),
     ]
     .into_iter()
     .flatten()

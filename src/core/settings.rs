@@ -1,6 +1,7 @@
 //! What the configuration means to the core: the part of `KubeletConfiguration` and of the flags that decisions need.
 //! The shell fills it in at start, after precedence, defaults and validation.
 
+use crate::event::Pair;
 use crate::sealed::Sealed;
 use crate::time::Span;
 use alloc::string::String;
@@ -113,6 +114,7 @@ pub struct ApiSettings {
     pub reserved_storage_bytes: u64,
     /// `configMapAndSecretChangeDetectionStrategy`
     pub change_detection: ChangeDetection,
+    pub certificates: CertificateSettings,
     /// `--offline-restore`: what pods need is kept for a start without the API server.
     pub offline: bool,
 }
@@ -135,6 +137,25 @@ impl CgroupDriver {
             _ => CgroupDriver::Cgroupfs,
         }
     }
+}
+
+/// Which certificates the agent asks for and keeps itself; by default none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CertificateSettings {
+    /// `--cert-dir`
+    pub dir: String,
+    /// `rotateCertificates`
+    pub rotate: bool,
+    /// `serverTLSBootstrap`
+    pub serving: bool,
+    /// There are bootstrap credentials: with them the first client certificate can be asked for, or one anew.
+    pub bootstrap: bool,
+    /// The certificate that the kubeconfig itself brings: it is used until there is one in `dir`.
+    pub given: Option<Pair>,
+    /// Path and text of the kubeconfig that names the pair in `dir`: written after a bootstrap.
+    pub kubeconfig: Option<(String, Sealed)>,
+    /// Nothing usable is at that path, so it is written as soon as there is a pair.
+    pub kubeconfig_missing: bool,
 }
 
 /// How an agent learns of changes of ConfigMaps and Secrets.
@@ -188,6 +209,7 @@ impl Default for ApiSettings {
             reserved_storage_bytes: 0,
             change_detection: ChangeDetection::Watch,
             offline: true,
+            certificates: CertificateSettings::default(),
         }
     }
 }

@@ -9,6 +9,7 @@ mod keyring;
 pub mod listen;
 #[cfg(test)]
 pub(crate) mod may_mount;
+pub mod pki;
 mod rpc;
 mod signal;
 mod splice;
@@ -28,8 +29,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use steplet_core::effect::{Call, Effect, KernelOp};
-use steplet_core::event::{Event, Fault, FaultKind, Item, Outcome, Request, SetAside};
+use steplet_core::effect::{Call, Effect, KernelOp, Lane};
+use steplet_core::event::{Event, Fault, FaultKind, HelperReply, Item, Outcome, Request, SetAside};
 use steplet_core::ids::{RequestId, Token};
 use steplet_core::time::{Mono, Span};
 
@@ -45,10 +46,20 @@ pub(crate) enum Door {
     Api,
     /// The runtime's end of a stream; the index is that of the client's connection.
     Stream,
+    /// The API server, with the credentials of the bootstrap kubeconfig.
+    Bootstrap,
 }
 
-const DOORS: [Door; 7] =
-    [Door::Signal, Door::Rpc, Door::Disk, Door::Helper, Door::Listen, Door::Api, Door::Stream];
+const DOORS: [Door; 8] = [
+    Door::Signal,
+    Door::Rpc,
+    Door::Disk,
+    Door::Helper,
+    Door::Listen,
+    Door::Api,
+    Door::Stream,
+    Door::Bootstrap,
+];
 const DOOR_BITS: u32 = 3;
 
 impl Door {
@@ -149,6 +160,8 @@ pub struct Outside {
     pub api: Option<ApiServer>,
     /// Where things are kept for times without it.
     pub offline: Option<Store>,
+    /// The same with credentials that are good for asking for others, if there are such.
+    pub bootstrap: Option<ApiServer>,
 }
 
 impl Outside {
@@ -163,6 +176,7 @@ impl Outside {
             listeners: Listeners::default(),
             api: None,
             offline: None,
+            bootstrap: None,
         }
     }
 }
@@ -182,6 +196,8 @@ pub struct Doors {
     rpc: rpc::Rpc,
     /// None when the node stands alone.
     api: Option<api::Api>,
+    /// What goes this way has nothing to do with the other: no request leaves by the wrong credentials.
+    bootstrap: Option<api::Api>,
     disk: disk::Disk,
     kernel: kernel::Kernel,
     helpers: helper::Helpers,
@@ -193,12 +209,13 @@ pub struct Doors {
 
 impl Doors {
     pub fn new(registry: &Registry, outside: Outside, vault: Vault) -> io::Result<Doors> {
-        let api = match outside.api {
-            Some(server) => Some(api::Api::new(registry.try_clone()?, server)),
-            None => None,
+        let open = |door, server: Option<ApiServer>| -> io::Result<_> {
+            let Some(server) = server else { return Ok(None) };
+            Ok(Some(api::Api::new(registry.try_clone()?, door, server)))
         };
         Ok(Doors {
-            api,
+            api: open(Door::Api, outside.api)?,
+            bootstrap: open(Door::Bootstrap, outside.bootstrap)?,
             inbox: Inbox::default(),
             vault,
             signal: signal::Signals::new(registry)?,
@@ -244,8 +261,9 @@ impl Doors {
             Door::Helper => self.helpers.ready(index, now),
             Door::Listen => self.listen.ready(index, event, now, &mut self.inbox),
             Door::Stream => self.listen.stream_ready(index, event),
-            Door::Api => {
-                if let Some(api) = &mut self.api {
+            Door::Api | Door::Bootstrap => {
+                let api = if door == Door::Api { &mut self.api } else { &mut self.bootstrap };
+                if let Some(api) = api {
                     api.ready(index, event, now, &mut self.inbox, &mut self.vault);
                 }
             }
@@ -257,6 +275,7 @@ impl Doors {
         let doors = [
             self.rpc.deadline(),
             self.api.as_ref().and_then(api::Api::deadline),
+            self.bootstrap.as_ref().and_then(api::Api::deadline),
             self.helpers.deadline(),
             self.listen.deadline(),
         ];
@@ -266,7 +285,7 @@ impl Doors {
     /// Whether something can be done at once, without waiting for a descriptor.
     pub fn busy(&self) -> bool {
         let doors = self.rpc.busy()
-            || self.api.as_ref().is_some_and(api::Api::busy)
+            || self.api.iter().chain(&self.bootstrap).any(api::Api::busy)
             || self.disk.busy()
             || self.listen.busy();
         doors || !self.inbox.events.is_empty()
@@ -276,7 +295,7 @@ impl Doors {
     /// to read.
     pub fn tend(&mut self, now: Mono) {
         self.rpc.expire(now, &mut self.inbox);
-        if let Some(api) = &mut self.api {
+        for api in self.api.iter_mut().chain(&mut self.bootstrap) {
             api.expire(now, &mut self.inbox);
         }
         self.helpers.expire(now);
@@ -295,10 +314,11 @@ impl Doors {
     pub fn flush(&mut self, now: Mono) {
         self.rpc.flush(now, &mut self.inbox);
         self.hand_on_answers(now);
-        if let Some(api) = &mut self.api {
+        for (api, asker) in [(&mut self.api, Asker::Api), (&mut self.bootstrap, Asker::Bootstrap)] {
+            let Some(api) = api else { continue };
             api.flush(now, &mut self.inbox, &mut self.vault);
             while let Some(job) = api.take_job() {
-                self.helpers.submit(Asker::Api, job, now);
+                self.helpers.submit(asker.clone(), job, now);
             }
         }
     }
@@ -362,8 +382,12 @@ impl Doors {
                 }
             }
             Call::Api(request) => {
+                let api = match request.lane {
+                    Lane::Bootstrap => &mut self.bootstrap,
+                    Lane::Main | Lane::Events | Lane::Heartbeat => &mut self.api,
+                };
                 let request = unseal::unseal_body(request, &self.vault);
-                match (request, &mut self.api) {
+                match (request, api) {
                     (Ok(request), Some(api)) => api.call(token, request, now, &mut self.inbox),
                     (Ok(_), None) => {
                         let why = "no API server is configured".to_owned();
@@ -384,7 +408,7 @@ impl Doors {
             None => {}
             Some(false) => {
                 self.rpc.cancel(token);
-                if let Some(api) = &mut self.api {
+                for api in self.api.iter_mut().chain(&mut self.bootstrap) {
                     api.cancel(token);
                 }
                 self.disk.cancel(token);
@@ -403,12 +427,22 @@ impl Doors {
     fn hand_on_answers(&mut self, now: Mono) {
         while let Some((asker, outcome)) = self.helpers.take_answer() {
             match asker {
-                Asker::Core(token) => self.inbox.done(token, outcome),
+                Asker::Core(token) => {
+                    // Whoever shows the pair looks at it at once.
+                    if let (Outcome::Helper(Ok(HelperReply::Pair(_))), Some(api)) =
+                        (&outcome, &mut self.api)
+                    {
+                        api.look_again();
+                    }
+                    self.inbox.done(token, outcome);
+                }
                 Asker::Scan(token, file) => {
                     self.disk.loaded_away(token, file, outcome, &mut self.inbox);
                 }
-                Asker::Api => {
-                    if let Some(api) = &mut self.api {
+                Asker::Api | Asker::Bootstrap => {
+                    let main = asker == Asker::Api;
+                    let api = if main { &mut self.api } else { &mut self.bootstrap };
+                    if let Some(api) = api {
                         api.helped(outcome, now, &mut self.inbox);
                     }
                 }

@@ -18,10 +18,12 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 pub use client::{TlsClient, Trust};
+pub use leaf::Leaf;
 pub use settings::{TlsError, TlsSettings};
 pub use subject::Subject;
 
 mod client;
+mod leaf;
 mod settings;
 mod subject;
 

@@ -46,6 +46,7 @@ pub fn access(authority: &Authority, port: u16) -> api::ApiServer {
         server_name: "127.0.0.1".into(),
         authorities: Authorities::Given(inline(&authority.pem)),
         identity: None,
+        kept: None,
         login: Login::Header(api::bearer("s3cret")),
         proxy: None,
         user_agent: "steplet/test".into(),

@@ -42,6 +42,7 @@ impl Site {
             certificate: pki.join("kubelet.crt"),
             key: pki.join("kubelet.key"),
             self_signed: Some("node-a".into()),
+            issued: false,
             client_ca: None,
         };
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -1,5 +1,6 @@
 //! What a cluster may expect of its node.
 
+pub mod certificates;
 pub mod deletion;
 pub mod lease;
 pub mod requests;

@@ -60,6 +60,20 @@ pub enum Wake {
     Sign(String),
 }
 
+/// What the approvers and signers of the cluster do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signing {
+    /// Certificates are good for so long.
+    For(Span),
+    /// It takes so long that each has expired when it is there.
+    TooLate,
+    Denied,
+    Failed,
+    Never,
+}
+
+const YEAR: Span = Span::from_secs(365 * 86_400);
+
 /// What follows from one input.
 #[derive(Debug, Default)]
 pub struct Out {
@@ -117,8 +131,8 @@ pub struct ApiServer {
     waiting: BTreeMap<Caller, At>,
     /// The most objects of a page, whatever the client's limit; 0: as the client says.
     pub page_most: usize,
-    /// Certificates are signed.
-    pub signs: bool,
+    /// What becomes of requests for certificates.
+    pub signing: Signing,
     /// Who a token belongs to: what token reviews answer.
     pub users: BTreeMap<String, String>,
     /// Subject access reviews allow everything; else what `grants` has.
@@ -141,7 +155,7 @@ impl ApiServer {
             swift,
             waiting: BTreeMap::new(),
             page_most: 0,
-            signs: true,
+            signing: Signing::For(YEAR),
             users: BTreeMap::new(),
             allows: true,
             grants: BTreeSet::new(),

@@ -6,19 +6,24 @@ use super::refusal::Refusal;
 use super::request::Request;
 use super::store::Page;
 use super::watch::{Watch, bookmark, line};
-use super::{ApiServer, By, GONE, Out, Stored, Wake, permits};
-use crate::clock::At;
+use super::{ApiServer, By, GONE, Out, Signing, Stored, Wake, permits};
+use crate::clock::{At, EPOCH};
+use crate::doors::pki::{Certificate, Wanted};
 use crate::doors::runtime::Caller;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::rc::Rc;
-use steplet_core::effect::{ApiCall, Verb};
+use steplet_core::effect::{ApiCall, Lane, Verb};
 use steplet_core::event::ApiReply;
-use steplet_core::time::Span;
+use steplet_core::time::{Span, Wall};
 
 /// The server ends a watch without a limit after thirty minutes to an hour (`--min-request-timeout`).
 const WATCH_SECONDS: (u64, u64) = (1_800, 3_600);
 const BOOKMARK: Span = Span::from_secs(60);
+const CSRS: &str = "certificatesigningrequests";
+const BACKDATED: Span = Span::from_secs(300);
 /// `-----BEGIN CERTIFICATE-----` and so on, with nothing in it.
 const CERTIFICATE: &str =
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K";
@@ -47,6 +52,10 @@ impl ApiServer {
         }
         let request = Request::read(call);
         let request = request.and_then(|request| {
+            if call.lane == Lane::Bootstrap && request.resource.plural != CSRS {
+                let what = "a bootstrap token is good for certificates only";
+                return Err(Refusal::forbidden(what));
+            }
             permits::check(&self.node, call.verb, &request, &body, &self.cluster.store)?;
             Ok(request)
         });
@@ -123,7 +132,7 @@ impl ApiServer {
             (Verb::Post, "") => {
                 let new = self
                     .write(at, by, out, |cluster| cluster.create(at, resource, namespace, body))?;
-                if resource.kind == "CertificateSigningRequest" && self.signs {
+                if resource.kind == "CertificateSigningRequest" {
                     let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                     let soon = if self.swift { Span::ZERO } else { self.dice.millis(200, 5_000) };
                     out.wakes.push((at + soon, Wake::Sign(name)));
@@ -333,14 +342,59 @@ impl ApiServer {
         out.wakes.push((at + BOOKMARK, Wake::Bookmark(caller)));
     }
 
+    /// What the cluster makes of a request for a certificate that lies there.
     pub(super) fn sign(&mut self, at: At, name: &str, out: &mut Out) {
+        let Some(object) = self.object(CSRS, "", name) else { return };
+        let life = match self.signing {
+            Signing::Never => return,
+            _ if object["status"]["conditions"].is_array() => return,
+            Signing::For(life) => Some(life),
+            Signing::TooLate => Some(Span::ZERO),
+            Signing::Denied | Signing::Failed => None,
+        };
         let approved = json!({"type": "Approved", "status": "True", "reason": "AutoApproved"});
-        let status = json!({"conditions": [approved], "certificate": CERTIFICATE});
+        let status = match (self.signing, life) {
+            (_, Some(life)) => {
+                let certificate = issue(object, at, life);
+                json!({"conditions": [approved], "certificate": certificate})
+            }
+            (Signing::Denied, None) => {
+                let denied = json!({"type": "Denied", "status": "True", "reason": "Stranger"});
+                json!({"conditions": [denied]})
+            }
+            (_, None) => {
+                let failed = json!({"type": "Failed", "status": "True", "reason": "SignerBroken"});
+                json!({"conditions": [approved, failed]})
+            }
+        };
         let patch = json!({"kind": "CertificateSigningRequest", "metadata": {"name": name},
             "status": status});
         // It may have been deleted meanwhile.
         let _ = self.update(at, "status", &patch, out);
     }
+
+    /// The approvers change their mind; what lies there is looked at again.
+    pub fn set_signing(&mut self, at: At, signing: Signing, out: &mut Out) {
+        self.signing = signing;
+        let names = self.objects(CSRS).filter_map(|object| object["metadata"]["name"].as_str());
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        for name in names {
+            self.sign(at, &name, out);
+        }
+    }
+}
+
+/// A certificate for what a request wants, dated back as signers do; base64 of PEM with nothing in it for any other.
+fn issue(object: &Value, at: At, life: Span) -> String {
+    let request = object["spec"]["request"].as_str().unwrap_or_default();
+    let wanted = STANDARD.decode(request).ok();
+    let wanted = wanted.and_then(|text| serde_json::from_slice::<Wanted>(&text).ok());
+    let Some(wanted) = wanted else { return CERTIFICATE.into() };
+    let now = EPOCH.0 + at.0 as i64;
+    let not_before = Wall(now - BACKDATED.0 as i64);
+    let not_after = Wall(now.saturating_add(life.0 as i64));
+    let certificate = Certificate { wanted, not_before, not_after };
+    STANDARD.encode(serde_json::to_vec(&certificate).expect("it encodes"))
 }
 
 /// Whether the request itself is wrong. What was allowed a moment ago may not be now: a pod that named a secret has gone.

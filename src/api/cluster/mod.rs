@@ -1,6 +1,7 @@
 //! Objects of a cluster that a node agent reads and writes besides its pods.
 
 mod config;
+mod csr;
 mod event;
 mod lease;
 mod node;
@@ -10,6 +11,10 @@ mod token;
 mod watch;
 
 pub use config::{ConfigMap, Secret};
+pub use csr::{
+    CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,
+    CertificateSigningRequestStatus,
+};
 pub use event::{Event, EventSource, ObjectReference};
 pub use lease::{Lease, LeaseSpec};
 pub use node::{
@@ -22,4 +27,13 @@ pub use service::{Service, ServicePort, ServiceSpec};
 pub use token::{BoundObjectReference, TokenRequest, TokenRequestSpec, TokenRequestStatus};
 pub use watch::{ApiStatus, List, OnlyMeta, WatchKind, WatchLine, kind_of_line};
 
-crate::meta::named!(Node, Service, Lease, Event, ConfigMap, Secret, crate::pod::Pod);
+crate::meta::named!(
+    Node,
+    Service,
+    Lease,
+    Event,
+    ConfigMap,
+    Secret,
+    CertificateSigningRequest,
+    crate::pod::Pod
+);

@@ -57,8 +57,8 @@ const ROWS: &[Row] = &[
     row("tlsCipherSuites", Honoured),
     row("tlsCurvePreferences", Honoured),
     row("tlsMinVersion", Honoured),
-    row("rotateCertificates", NotYet),
-    row("serverTLSBootstrap", NotYet),
+    row("rotateCertificates", Honoured),
+    row("serverTLSBootstrap", Honoured),
     // Without an API server to ask, what these mean for the port is said at start in one sentence.
     row("authentication", Honoured),
     row("authorization", Honoured),

@@ -173,8 +173,7 @@ impl CommandLine {
             problems.push(Problem::of_flag("node-ip", what));
         }
         if !self.flags.bootstrap_kubeconfig.is_empty() && self.flags.kubeconfig.is_empty() {
-            let what = "no certificate is asked for yet; make one, and name it in a file for \
-                        --kubeconfig";
+            let what = "needs --kubeconfig, the file that is written when there is a certificate";
             problems.push(Problem::of_flag("bootstrap-kubeconfig", what));
         }
         if self.flags.exit_on_lock_contention {

@@ -4,9 +4,9 @@ use super::KubeletFlags;
 use super::files::Files;
 use super::line::CommandLine;
 use super::problem::{Place, Problem, told};
-use crate::cli::kubeconfig;
+use crate::cli::kubeconfig::{self, Access};
 use crate::shell::boot;
-use crate::shell::doors::api::{ApiServer, Authorities};
+use crate::shell::doors::api::Authorities;
 use crate::shell::yaml::{self, Document, Limits, LineMap};
 use steplet_api::config::{self, FeatureGates, KubeletConfiguration, Machine, ProblemKind};
 use steplet_core::settings::Visitors;
@@ -18,7 +18,7 @@ pub struct Settings {
     pub config: KubeletConfiguration,
     pub gates: FeatureGates,
     /// The cluster; None: the node stands alone.
-    pub api: Option<ApiServer>,
+    pub api: Option<Access>,
     /// For the log at start, a line each.
     pub warnings: Vec<String>,
 }
@@ -75,7 +75,7 @@ pub fn settings(
     let beyond = config.beyond(&defaults);
     layers.say_all(beyond.refused);
 
-    let api = layers.api_server();
+    let api = layers.access(&config);
     if host.cgroup_version == 0 {
         let what = "no cgroup filesystem is mounted: mount one at /sys/fs/cgroup";
         layers.problems.push(Problem::new(Place::Nowhere, what));
@@ -90,7 +90,13 @@ pub fn settings(
         flags.tape_dir = config::join(&flags.root_dir, "tapes");
     }
     let mut warnings = warnings(line, &problems, &config, beyond.not_yet);
-    if api.as_ref().is_some_and(|api| api.authorities == Authorities::Everybody) {
+    warnings.extend(api.iter().flat_map(|access| access.warnings.iter().cloned()));
+    if config.server_tls_bootstrap && api.is_none() {
+        let what =
+            "serverTLSBootstrap needs a --kubeconfig: the certificate of 10250 is self-signed";
+        warnings.push(what.into());
+    }
+    if api.as_ref().is_some_and(|access| access.api.authorities == Authorities::Everybody) {
         let what = "the kubeconfig has insecure-skip-tls-verify: whoever is on the way to the API \
                     server can read and change everything";
         warnings.push(what.into());
@@ -215,24 +221,19 @@ impl Layers<'_> {
         config
     }
 
-    /// What `--kubeconfig` gives access to.
-    fn api_server(&mut self) -> Option<ApiServer> {
+    /// What `--kubeconfig` gives access to, or will.
+    fn access(&mut self, config: &KubeletConfiguration) -> Option<Access> {
         let flags = &self.line.flags;
         if flags.kubeconfig.is_empty() {
             return None;
         }
-        match kubeconfig::read(&flags.kubeconfig, self.files) {
-            Ok((api, ignored)) => {
-                self.problems.extend(ignored);
-                Some(api)
+        match kubeconfig::access(flags, config.rotate_certificates, self.files) {
+            Ok(mut access) => {
+                self.problems.append(&mut access.problems);
+                Some(access)
             }
             Err(problems) => {
                 self.problems.extend(problems);
-                if !flags.bootstrap_kubeconfig.is_empty() {
-                    let what = "no certificate is asked for yet; make one, and name it in the \
-                                file of --kubeconfig";
-                    self.problems.push(Problem::of_flag("bootstrap-kubeconfig", what));
-                }
                 None
             }
         }

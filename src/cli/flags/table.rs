@@ -142,13 +142,13 @@ pub(super) static FLAGS: &[Flag] = &[
         To::Text(|f| &mut f.kubeconfig),
         "access to the API server; empty: the node stands alone",
     ),
-    not_yet(flag(
+    flag(
         "bootstrap-kubeconfig",
         Text,
         Group::Files,
         To::Text(|f| &mut f.bootstrap_kubeconfig),
-        "access with which to ask for a certificate; not done so far",
-    )),
+        "access with which to ask for a certificate, and write the kubeconfig",
+    ),
     flag(
         "root-dir",
         Text,

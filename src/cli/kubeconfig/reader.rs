@@ -20,14 +20,19 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn open(name: &'a str, files: &dyn Files) -> Result<Reader<'a>, Vec<Problem>> {
+    pub(super) fn open(
+        flag: &str,
+        name: &'a str,
+        files: &dyn Files,
+    ) -> Result<Reader<'a>, Vec<Problem>> {
         let of_file = |mark, what: String| vec![Problem::of_file(name, mark, what)];
         let bytes = files.read(name, LIMITS.bytes).map_err(|error| {
-            let what = format!(
-                "cannot read {name}: {}; without the flag the node stands alone",
-                reason(&error)
-            );
-            vec![Problem::of_flag("kubeconfig", what)]
+            let else_ = match flag {
+                "kubeconfig" => "; without the flag the node stands alone",
+                _ => "",
+            };
+            let what = format!("cannot read {name}: {}{else_}", reason(&error));
+            vec![Problem::of_flag(flag, what)]
         })?;
         let document = yaml::to_json(&bytes, LIMITS).map_err(|error| {
             let mark = Mark { line: error.line, column: error.column };

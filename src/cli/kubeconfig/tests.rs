@@ -2,7 +2,7 @@ use super::*;
 use std::collections::BTreeMap;
 use std::io;
 
-struct Fake(BTreeMap<String, Vec<u8>>);
+pub(super) struct Fake(pub(super) BTreeMap<String, Vec<u8>>);
 
 impl Files for Fake {
     fn read(&self, path: &str, most: usize) -> io::Result<Vec<u8>> {

@@ -33,6 +33,20 @@ pub const RUNTIME: Buckets = &[
     745_058_060,
 ];
 
+/// A minute, 1 h, 4 h, 1 d, 1 week, 30 d, 90 d, 180 d, 360 d, 4 years (pkg/kubelet/certificate/kubelet.go).
+pub const AGES: Buckets = &[
+    60_000_000,
+    3_600_000_000,
+    14_400_000_000,
+    86_400_000_000,
+    604_800_000_000,
+    2_592_000_000_000,
+    7_776_000_000_000,
+    15_552_000_000_000,
+    31_104_000_000_000,
+    124_416_000_000_000,
+];
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
     /// One a bucket, then one for what is above the last; empty before the first observation.

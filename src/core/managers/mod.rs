@@ -29,6 +29,7 @@ pub struct Managers {
     pub(crate) pull: images::pull::Pull,
     pub(crate) volumes: volumes::Volumes,
     pub(crate) runtime_status: node::runtime_status::RuntimeStatus,
+    pub(crate) certificates: node::certificates::Certificates,
     pub(crate) node_object: node::node_object::NodeObject,
     pub(crate) lease: node::lease::Lease,
     pub(crate) iptables: node::iptables::Iptables,

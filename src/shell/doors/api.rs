@@ -18,9 +18,9 @@ mod server;
 
 pub use credential::bearer;
 pub use server::SYSTEM_AUTHORITIES;
-pub use server::{Address, ApiServer, Authorities, ExecPlugin, Login, Pem, Proxy};
+pub use server::{Address, ApiServer, Authorities, ExecPlugin, Login, Pem, Proxy, read};
 
-use super::{Inbox, Job, reason};
+use super::{Door, Inbox, Job, reason};
 use crate::shell::vault::Vault;
 use answer::Answer;
 use link::{Link, Said};
@@ -67,9 +67,10 @@ struct Sent {
 }
 
 impl Api {
-    pub fn new(registry: Registry, server: ApiServer) -> Api {
+    /// `door` is whose descriptors these are.
+    pub(crate) fn new(registry: Registry, door: Door, server: ApiServer) -> Api {
         Api {
-            links: Links::new(registry, server),
+            links: Links::new(registry, door, server),
             calls: BTreeMap::new(),
             waiting: Vec::new(),
             deadlines: BTreeSet::new(),
@@ -107,6 +108,11 @@ impl Api {
         self.calls.insert(token, Call { request, deadline, sent: None, again: false, answer });
         self.waiting.push(token);
         self.proceed(now, inbox);
+    }
+
+    /// Our certificate has changed, or there is one at last: the next request is not to wait for that to be noticed.
+    pub fn look_again(&mut self) {
+        self.links.look_again();
     }
 
     /// The core gave the request up.

@@ -12,6 +12,7 @@ pub use manifests::{Loaded, load, understand};
 pub use pod_dirs::{make_dirs, open_regular, prepare_container, set_up};
 pub use remove::{remove_tree, tear_down};
 
+use super::pki::Place;
 use super::{Door, Inbox, Job, fault, reason};
 use crate::shell::vault::Opened;
 use mio::unix::SourceFd;
@@ -113,6 +114,13 @@ impl Disk {
                 point(Path::new(&link), &target).map(|()| DiskReply::Done)
             }
             DiskOp::List { path } => list(Path::new(&path)).map(DiskReply::Names),
+            DiskOp::ReadPair { dir, name } => {
+                let pair = Place::new(&dir, &name).read();
+                pair.map(|pair| DiskReply::Pair(pair.map(Box::new)))
+            }
+            DiskOp::DropKey { dir, name } => {
+                Place::new(&dir, &name).drop_key().map(|()| DiskReply::Done)
+            }
         };
         inbox.done(token, Outcome::Disk(reply));
         Next::Answered

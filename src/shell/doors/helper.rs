@@ -49,6 +49,8 @@ pub enum Asker {
     Scan(Token, String),
     /// The connection to the API server.
     Api,
+    /// That with the bootstrap credentials.
+    Bootstrap,
     /// Nobody; a failure is logged.
     Shell,
 }
@@ -117,7 +119,7 @@ impl Helpers {
     pub fn cancel(&mut self, token: Token) {
         let of = |task: &Task| match &task.asker {
             Some(Asker::Core(asker) | Asker::Scan(asker, _)) => *asker == token,
-            Some(Asker::Api | Asker::Shell) | None => false,
+            Some(Asker::Api | Asker::Bootstrap | Asker::Shell) | None => false,
         };
         self.queue.retain(|task| !of(task));
         for task in self.workers.iter_mut().flatten().filter_map(|w| w.task.as_mut()) {

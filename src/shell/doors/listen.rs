@@ -194,8 +194,13 @@ impl Listen {
                     let loopback = peer.ip().to_canonical().is_loopback();
                     let origin = Origin { listener: listening.listener, loopback };
                     let session = listening.certificate.as_mut().map(|c| c.accept(now));
-                    // A port with TLS is open only when there is a certificate.
-                    let session = session.map(|s| s.expect("loaded before the port was opened"));
+                    // One that a cluster has not issued yet: upstream's handshakes fail, too.
+                    let Some(session) = session.map_or(Some(None), |s| s.map(Some)) else {
+                        if listening.may_tell(now) {
+                            log::warn!("No serving certificate is available for {peer} yet");
+                        }
+                        continue;
+                    };
                     self.take_in(Connection::new(stream, session, origin, now), now, inbox);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,

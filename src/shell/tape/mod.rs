@@ -42,6 +42,8 @@ pub fn call_name(call: &Call) -> Cow<'static, str> {
             DiskOp::ReadTail { .. } => "ReadTail",
             DiskOp::Symlink { .. } => "Symlink",
             DiskOp::List { .. } => "List",
+            DiskOp::ReadPair { .. } => "ReadPair",
+            DiskOp::DropKey { .. } => "DropKey",
         },
         Call::Kernel(op) => match op {
             KernelOp::SetCgroups(_) => "SetCgroups",
@@ -59,6 +61,9 @@ pub fn call_name(call: &Call) -> Cow<'static, str> {
             HelperOp::FetchManifest { .. } => "FetchManifest",
             HelperOp::KeepChains { .. } => "KeepChains",
             HelperOp::Keep { .. } => "Keep",
+            HelperOp::RequestPair { .. } => "RequestPair",
+            HelperOp::StorePair { .. } => "StorePair",
+            HelperOp::WriteFile { .. } => "WriteFile",
         },
         Call::Api(call) => return api_name(call.verb, &call.path),
     })

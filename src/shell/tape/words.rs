@@ -7,9 +7,10 @@ use prost::Message;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use steplet_api::cri::*;
+use steplet_api::time::Time;
 use steplet_core::effect::{Call, DiskOp, Effect, HelperOp, KernelOp};
 use steplet_core::event::{
-    Chains, DiskReply, Event, Fault, HelperReply, Item, Kept, KernelReply, Manifest, Outcome,
+    Chains, DiskReply, Event, Fault, HelperReply, Item, Kept, KernelReply, Manifest, Outcome, Pair,
     RpcError, Signal,
 };
 use steplet_core::ids::Token;
@@ -143,6 +144,8 @@ fn outcome_words(outcome: &Outcome, call: &str) -> String {
             DiskReply::Manifests(Some(names)) => format!("{} manifests", names.len()),
             DiskReply::Text(text) => format!("{} bytes of text", text.len()),
             DiskReply::Names(names) => format!("{} names", names.len()),
+            DiskReply::Pair(None) => "no certificate".into(),
+            DiskReply::Pair(Some(pair)) => pair_words(pair),
             DiskReply::Done | DiskReply::PodReady(_) => "done".into(),
         },
         Outcome::Kernel(Ok(KernelReply::Names(names))) => format!("{} names", names.len()),
@@ -155,6 +158,8 @@ fn outcome_words(outcome: &Outcome, call: &str) -> String {
             };
             format!("IPv4 {}, IPv6 {}", words(ipv4), words(ipv6))
         }
+        Outcome::Helper(Ok(HelperReply::Pair(pair))) => pair_words(pair),
+        Outcome::Helper(Ok(HelperReply::CertificateRequest { digest, .. })) => digest.clone(),
         Outcome::Kernel(Ok(KernelReply::Signals(it))) => {
             let (memory, disk) = (it.memory_available >> 20, it.nodefs_available >> 20);
             format!("{memory} MiB of memory, {disk} MiB of disk left")
@@ -244,6 +249,11 @@ pub fn effect_words(effect: &Effect) -> String {
     }
 }
 
+fn pair_words(pair: &Pair) -> String {
+    let until = Time::from_ns(pair.not_after.0);
+    format!("{} until {}", pair.names.common_name, until.as_str())
+}
+
 fn call_words(call: &Call) -> String {
     match call {
         Call::Rpc(rpc) => request_words(&rpc.path, &rpc.body)
@@ -256,6 +266,7 @@ fn call_words(call: &Call) -> String {
             | DiskOp::WatchManifests { path }
             | DiskOp::ReadTail { path, .. }
             | DiskOp::List { path } => path.clone(),
+            DiskOp::ReadPair { name, .. } | DiskOp::DropKey { name, .. } => name.clone(),
         },
         Call::Kernel(op) => match op {
             KernelOp::SetCgroups(groups) | KernelOp::SetSlices(groups) => match &groups[..] {
@@ -278,6 +289,8 @@ fn call_words(call: &Call) -> String {
                 let unset = unset.iter().map(|name| format!("-{name}"));
                 set.map(str::to_owned).chain(unset).collect::<Vec<_>>().join(" ")
             }
+            HelperOp::RequestPair { name, .. } | HelperOp::StorePair { name, .. } => name.clone(),
+            HelperOp::WriteFile { path, .. } => path.clone(),
         },
         Call::Api(call) => call.path.clone(),
     }

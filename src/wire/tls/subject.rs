@@ -12,11 +12,11 @@ pub struct Subject {
     pub organizations: Vec<String>,
 }
 
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
-const OBJECT_ID: u8 = 0x06;
+pub(super) const OBJECT_ID: u8 = 0x06;
 /// The explicit tag of the version, absent in version 1.
-const VERSION: u8 = 0xa0;
+pub(super) const VERSION: u8 = 0xa0;
 
 /// 2.5.4.3 and 2.5.4.10.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
@@ -65,16 +65,16 @@ fn text(tag: u8, value: &[u8]) -> Option<String> {
 }
 
 /// A run of DER elements.
-struct Der<'a>(&'a [u8]);
+pub(super) struct Der<'a>(pub(super) &'a [u8]);
 
 impl<'a> Der<'a> {
     /// The content of the next element, which must have this tag.
-    fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
+    pub(super) fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
         let (found, value) = self.any()?;
         (found == tag).then_some(value)
     }
 
-    fn any(&mut self) -> Option<(u8, &'a [u8])> {
+    pub(super) fn any(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, rest) = rest.split_first()?;
         let (length, rest) = match first {

@@ -44,6 +44,7 @@ pub struct Reflector {
     /// `fieldSelector=...`, or empty.
     selector: String,
     seals: bool,
+    lane: Lane,
     state: State,
     version: String,
     pause: Option<Span>,
@@ -104,6 +105,12 @@ impl Reflector {
     /// Its objects hold secrets.
     pub fn sealed(mut self) -> Reflector {
         self.seals = true;
+        self
+    }
+
+    /// Asks on this lane.
+    pub fn by(mut self, lane: Lane) -> Reflector {
+        self.lane = lane;
         self
     }
 
@@ -312,7 +319,7 @@ impl Reflector {
     }
 
     fn request(&self, verb: Verb, path: String) -> Call {
-        let (body, lane, seals) = (Bytes::new(), Lane::Main, self.seals);
+        let (body, lane, seals) = (Bytes::new(), self.lane, self.seals);
         Call::Api(ApiCall { verb, path, body, within: WITHIN, lane, seals, secret: None })
     }
 

@@ -1,5 +1,6 @@
 //! The node itself: the runtime's health, the events that an operator reads.
 
+pub mod certificates;
 pub mod event_sender;
 pub mod events;
 pub mod iptables;

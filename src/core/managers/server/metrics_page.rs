@@ -3,7 +3,7 @@
 //! Upstream: pkg/kubelet/metrics/metrics.go (v1.36). Names and labels are upstream's. Pure.
 
 use crate::facts::Facts;
-use crate::managers::metrics::{DEFAULT, RUNTIME, seconds};
+use crate::managers::metrics::{AGES, DEFAULT, RUNTIME, seconds};
 use crate::managers::pods::view::ContainerState;
 use crate::managers::pods::workers::Phase;
 use crate::time::Now;
@@ -17,6 +17,7 @@ pub(super) fn page(facts: &Facts, now: Now, requests: &BTreeMap<String, u64>) ->
     pleg(&mut out, facts, now);
     runtime(&mut out, facts);
     node(&mut out, facts);
+    certificates(&mut out, facts, now);
     head(&mut out, "kubelet_http_requests_total", "counter", "Requests served, by path.");
     for (path, count) in requests {
         line(&mut out, "kubelet_http_requests_total", &format!("path=\"{path}\""), *count);
@@ -113,6 +114,37 @@ fn node(out: &mut String, facts: &Facts) {
     line(out, "kubelet_node_name", &format!("node=\"{}\"", facts.settings().node_name), 1);
     head(out, "kubelet_cgroup_version", "gauge", "The cgroup version of this machine.");
     line(out, "kubelet_cgroup_version", "", u64::from(facts.machine().cgroup_version));
+}
+
+/// Upstream: pkg/kubelet/certificate/kubelet.go (v1.36).
+fn certificates(out: &mut String, facts: &Facts, now: Now) {
+    let facts = &facts.certificates;
+    for (name, whose, counts) in
+        [("client", "client", facts.client()), ("server", "serving", facts.serving())]
+    {
+        let Some(counts) = counts else { continue };
+        let ttl = format!("kubelet_certificate_manager_{name}_ttl_seconds");
+        head(
+            out,
+            &ttl,
+            "gauge",
+            &format!("Until the {whose} certificate expires; negative after."),
+        );
+        let left = counts.not_after().map(|at| at.0.saturating_sub(now.wall.0) / 1_000_000_000);
+        let left = left.map_or("+Inf".into(), |left| format!("{left}"));
+        out.push_str(&format!("{ttl} {left}\n"));
+        let errors = match name {
+            "client" => "kubelet_certificate_manager_client_expiration_renew_errors",
+            _ => "kubelet_server_expiration_renew_errors",
+        };
+        head(out, errors, "counter", &format!("Failures to renew the {whose} certificate."));
+        line(out, errors, "", counts.errors());
+        if name == "server" {
+            let name = "kubelet_certificate_manager_server_rotation_seconds";
+            head(out, name, "histogram", "How long the last certificate had been used.");
+            counts.ages().print(out, name, "", AGES);
+        }
+    }
 }
 
 fn head(out: &mut String, name: &str, kind: &str, help: &str) {

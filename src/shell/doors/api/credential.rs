@@ -1,6 +1,7 @@
 //! Who we are to the API server, as of now: files that change, and programs that are asked.
 
 use super::server::{Login, Pem, Stamp, read};
+use crate::shell::doors::pki;
 use crate::shell::vault::Secret;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ const ASK_AGAIN: Span = Span::from_secs(30);
 pub struct Credentials {
     login: Login,
     identity: Option<(Pem, Pem)>,
+    kept: Option<PathBuf>,
     /// Files of the identity, as they were when it was last read.
     seen: Vec<(PathBuf, Option<Stamp>)>,
     look_at: Mono,
@@ -37,10 +39,11 @@ struct Granted {
 }
 
 impl Credentials {
-    pub fn new(login: Login, identity: Option<(Pem, Pem)>) -> Credentials {
+    pub fn new(login: Login, identity: Option<(Pem, Pem)>, kept: Option<PathBuf>) -> Credentials {
         Credentials {
             login,
             identity,
+            kept,
             seen: Vec::new(),
             look_at: Mono(0),
             token: None,
@@ -75,13 +78,35 @@ impl Credentials {
         }
     }
 
-    /// Our certificate and its key, read now.
-    pub fn identity(&mut self) -> Result<Option<Identity>, String> {
+    /// Our certificate and its key, read now. `wall`: one that has expired is shown only if there is no other.
+    pub fn identity(&mut self, wall: Wall) -> Result<Option<Identity>, String> {
         let granted = self.granted.as_ref().and_then(|granted| granted.identity.as_ref());
-        let Some((certificate, key)) = granted.or(self.identity.as_ref()) else { return Ok(None) };
-        let files = [certificate.path(), key.path()].into_iter().flatten();
+        let given = granted.or(self.identity.as_ref());
+        let files = given.into_iter().flat_map(|(certificate, key)| [certificate, key]);
+        let files = files.filter_map(|pem| pem.path()).chain(self.kept.as_deref());
         self.seen = files.map(|path| (path.to_owned(), Stamp::of(path))).collect();
+        if let Some(path) = &self.kept {
+            match (read(path), given) {
+                (Ok(both), None) => {
+                    return Ok(Some(Identity { certificate: both.clone(), key: both }));
+                }
+                (Ok(both), Some(_))
+                    if pki::pair(&both, &both).is_ok_and(|pair| pair.not_after > wall) =>
+                {
+                    return Ok(Some(Identity { certificate: both.clone(), key: both }));
+                }
+                // A token says who we are, too.
+                (Err(why), None) if self.login == Login::None => return Err(why),
+                _ => {}
+            }
+        }
+        let Some((certificate, key)) = given else { return Ok(None) };
         Ok(Some(Identity { certificate: certificate.read()?, key: key.read()? }))
+    }
+
+    /// The files may have changed: they are looked at with the next request.
+    pub fn look_again(&mut self) {
+        self.look_at = Mono(0);
     }
 
     /// Whether the files of the identity have changed since it was read; looks once a minute.
@@ -200,7 +225,7 @@ mod tests {
     fn token_files_are_read_again_once_a_minute() {
         let scratch = Scratch::new("token-file");
         let path = scratch.path().join("token");
-        let mut credentials = Credentials::new(Login::TokenFile(path.clone()), None);
+        let mut credentials = Credentials::new(Login::TokenFile(path.clone()), None, None);
         let check = |credentials: &mut Credentials, second, want: &str| {
             let header = credentials.header(Mono(0) + Span::from_secs(second));
             assert_eq!(header.unwrap().unwrap().expose(), want);
@@ -224,15 +249,15 @@ mod tests {
         let path = scratch.path().join("current.pem");
         fs::write(&path, "one").unwrap();
         let pem = || Pem::File(path.clone());
-        let mut credentials = Credentials::new(Login::None, Some((pem(), pem())));
-        assert_eq!(credentials.identity().unwrap().unwrap().certificate, b"one");
+        let mut credentials = Credentials::new(Login::None, Some((pem(), pem())), None);
+        assert_eq!(credentials.identity(Wall(0)).unwrap().unwrap().certificate, b"one");
         assert!(!credentials.has_changed(Mono(0)));
         fs::write(&path, "second").unwrap();
         assert!(!credentials.has_changed(Mono(0) + Span::from_secs(59)));
         assert!(credentials.has_changed(Mono(0) + Span::from_secs(60)));
         fs::remove_file(&path).unwrap();
         assert!(!credentials.has_changed(Mono(0) + Span::from_secs(120)));
-        assert!(credentials.identity().is_err());
+        assert!(credentials.identity(Wall(0)).is_err());
     }
 
     #[test]
@@ -245,7 +270,7 @@ mod tests {
             cluster: None,
             install_hint: String::new(),
         };
-        let mut credentials = Credentials::new(Login::Exec(Box::new(plugin)), None);
+        let mut credentials = Credentials::new(Login::Exec(Box::new(plugin)), None, None);
         let at = |second: i64| Wall(second * 1_000_000_000);
         assert!(credentials.wants_plugin(at(0)));
         let status = r#""token":"s3cret","expirationTimestamp":"1970-01-01T00:01:00Z""#;

@@ -35,6 +35,7 @@ const LEAVING_TIME: Span = Span::from_secs(660);
 
 pub struct Links {
     registry: Registry,
+    door: Door,
     server: ApiServer,
     credentials: Credentials,
     phase: Phase,
@@ -66,10 +67,12 @@ enum Question {
 }
 
 impl Links {
-    pub fn new(registry: Registry, server: ApiServer) -> Links {
+    pub fn new(registry: Registry, door: Door, server: ApiServer) -> Links {
+        let (login, kept) = (server.login.clone(), server.kept.clone());
         Links {
             registry,
-            credentials: Credentials::new(server.login.clone(), server.identity.clone()),
+            door,
+            credentials: Credentials::new(login, server.identity.clone(), kept),
             server,
             phase: Phase::Down,
             links: BTreeMap::new(),
@@ -83,6 +86,13 @@ impl Links {
 
     pub fn server(&self) -> &ApiServer {
         &self.server
+    }
+
+    /// The files of the credentials have changed.
+    pub fn look_again(&mut self) {
+        self.credentials.look_again();
+        self.retry_at = Mono(0);
+        self.back_off = BACK_OFF;
     }
 
     /// The server, for people.
@@ -218,7 +228,7 @@ impl Links {
         let (proxy, agent) = (self.server.proxy.as_ref(), &self.server.user_agent);
         let pipe = Pipe::connect(address, proxy, &to, agent, outer);
         let pipe = pipe.map_err(|error| reason(&error))?;
-        let link = Link::new(&self.registry, Door::Api.token(number), pipe, tls, &to, open_by);
+        let link = Link::new(&self.registry, self.door.token(number), pipe, tls, &to, open_by);
         self.links.insert(number, link.map_err(|error| reason(&error))?);
         self.made += 1;
         Ok(number)
@@ -229,7 +239,7 @@ impl Links {
         let server = &self.server;
         let authorities = server.authorities.read()?;
         let trust = authorities.as_deref().map_or(Trust::Everybody, Trust::Authorities);
-        let identity = self.credentials.identity()?;
+        let identity = self.credentials.identity(wall())?;
         let own = identity.as_ref().map(|own| (&own.certificate[..], &own.key[..]));
         let now = u64::try_from(wall().0 / 1_000_000_000).unwrap_or_default();
         let make = |name: &str, own, alpn: &[&str]| {

@@ -20,6 +20,8 @@ pub struct ApiServer {
     pub authorities: Authorities,
     /// Our certificate and its key.
     pub identity: Option<(Pem, Pem)>,
+    /// The pair that the agent keeps itself: when it is there it goes before the other one.
+    pub kept: Option<PathBuf>,
     pub login: Login,
     pub proxy: Option<Proxy>,
     pub user_agent: String,

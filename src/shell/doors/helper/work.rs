@@ -6,11 +6,12 @@ use super::disk::{self, Loaded};
 use super::{chains, fetch, kernel, plugin};
 use crate::shell::doors::api::ExecPlugin;
 use crate::shell::doors::api::seal::Unopened;
-use crate::shell::doors::reason;
+use crate::shell::doors::{pki, reason};
 use crate::shell::offline::{self, Store};
 use crate::shell::tape::TapeJob;
 use crate::shell::vault::{Opened, SealLost, Secret, Vault, shown_url};
 use crate::shell::{boot, memory};
+use bytes::Bytes;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,10 @@ use std::net::ToSocketAddrs;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use steplet_core::effect::{ContainerFiles, HelperOp, KernelOp, PodSetup, VolumeKind, VolumeSetup};
+use steplet_core::effect::{
+    CertificateNames, ContainerFiles, Content, HelperOp, KernelOp, PodSetup, VolumeKind,
+    VolumeSetup,
+};
 use steplet_core::event::{DiskReply, Fault, FaultKind, HelperReply, Outcome};
 
 /// Bytes of one job or answer: a manifest of 10 MiB can grow fourfold in its canonical form.
@@ -60,6 +64,20 @@ pub enum Job {
     },
     /// What a credential plugin prints. Answer: `Text`.
     AskPlugin(Box<ExecPlugin>),
+    RequestPair {
+        place: pki::Place,
+        names: CertificateNames,
+    },
+    StorePair {
+        place: pki::Place,
+        chain: Bytes,
+    },
+    WriteFile {
+        path: String,
+        mode: u32,
+        content: Content,
+        opened: Opened,
+    },
 }
 
 impl Job {
@@ -95,6 +113,16 @@ impl Job {
                 })?;
                 Job::Keep(Box::new(change))
             }
+            HelperOp::RequestPair { dir, name, names } => {
+                Job::RequestPair { place: pki::Place::new(&dir, &name), names }
+            }
+            HelperOp::StorePair { dir, name, chain } => {
+                Job::StorePair { place: pki::Place::new(&dir, &name), chain }
+            }
+            HelperOp::WriteFile { path, mode, content } => {
+                let opened = Opened::of([&content], vault).map_err(lost)?;
+                Job::WriteFile { path, mode, content, opened }
+            }
         })
     }
 
@@ -115,6 +143,8 @@ impl Job {
             Job::Keep(_) => Some("offline store"),
             Job::LookUp { host, .. } => Some(host),
             Job::AskPlugin(plugin) => Some(&plugin.command),
+            Job::RequestPair { .. } | Job::StorePair { .. } => Some("pki"),
+            Job::WriteFile { path, .. } => Some(path),
         }
     }
 
@@ -131,6 +161,7 @@ impl Job {
             | Job::Kernel(_)
             | Job::Tape(_)
             | Job::Keep(_) => false,
+            Job::RequestPair { .. } | Job::StorePair { .. } | Job::WriteFile { .. } => false,
             // They end in time, and without them the node is lost.
             Job::LookUp { .. } | Job::AskPlugin(_) | Job::KeepChains { .. } => false,
         }
@@ -151,6 +182,9 @@ impl Job {
             Job::Keep(_) => "write the offline store",
             Job::LookUp { .. } => "look up a name",
             Job::AskPlugin(_) => "ask a credential plugin",
+            Job::RequestPair { .. } => "sign a certificate request",
+            Job::StorePair { .. } => "store a certificate",
+            Job::WriteFile { .. } => "write a file",
         }
     }
 
@@ -168,6 +202,9 @@ impl Job {
             | Job::LoadManifest { .. }
             | Job::KeepChains { .. }
             | Job::Keep(_)
+            | Job::RequestPair { .. }
+            | Job::StorePair { .. }
+            | Job::WriteFile { .. }
             | Job::Tape(_) => Outcome::Helper(Err(fault)),
         }
     }
@@ -200,6 +237,20 @@ impl Job {
             Job::LookUp { host, port } => Outcome::Disk(look_up(&host, port).map(DiskReply::Names)),
             Job::AskPlugin(asked) => {
                 Outcome::Disk(plugin::ask(&asked).map(|text| DiskReply::Text(text.into())))
+            }
+            Job::RequestPair { place, names } => {
+                let request = place.request(&names);
+                Outcome::Helper(request.map(|(digest, pem)| HelperReply::CertificateRequest {
+                    digest,
+                    pem: pem.into(),
+                }))
+            }
+            Job::StorePair { place, chain } => {
+                Outcome::Helper(place.store(&chain).map(|pair| HelperReply::Pair(Box::new(pair))))
+            }
+            Job::WriteFile { path, mode, content, opened } => {
+                let bytes = opened.content(&content).map_err(pki::invalid);
+                helper(bytes.and_then(|bytes| pki::write_whole(Path::new(&path), mode, &bytes)))
             }
             Job::Tape(job) => helper(job.run().map_err(|error| super::fault("tape", &error))),
         }

@@ -14,7 +14,8 @@ use steplet_wire::tls::TlsSettings;
 pub struct Listeners(pub Vec<(Listener, SocketAddr, Option<Tls>)>);
 
 impl Listeners {
-    /// `cert_dir` is where the self-signed pair is kept, `host` the name in it. Only `enableServer` ends 10250:
+    /// `cert_dir` is where our own pairs are kept, `host` the name in a self-signed one, `joined` whether a cluster can
+    /// be asked for one. Only `enableServer` ends 10250:
     /// the others are on when they have a port.
     ///
     /// Errors, for people: what is no address, port or TLS setting, with the name of its field.
@@ -22,6 +23,7 @@ impl Listeners {
         config: &KubeletConfiguration,
         cert_dir: &Path,
         host: &str,
+        joined: bool,
     ) -> Result<Listeners, String> {
         let mut wanted = Vec::new();
         if config.enable_server {
@@ -36,7 +38,7 @@ impl Listeners {
         wanted.extend(healthz.map(|a| (Listener::Healthz, a)));
         let mut listeners = Listeners::default();
         for (listener, address) in wanted {
-            let tls = (listener == Listener::Secure).then(|| tls(config, cert_dir, host));
+            let tls = (listener == Listener::Secure).then(|| tls(config, cert_dir, host, joined));
             listeners.0.push((listener, address, tls.transpose()?));
         }
         Ok(listeners)
@@ -57,7 +59,12 @@ fn address(
     Ok((port != 0).then(|| SocketAddr::new(ip, port)))
 }
 
-fn tls(config: &KubeletConfiguration, cert_dir: &Path, host: &str) -> Result<Tls, String> {
+fn tls(
+    config: &KubeletConfiguration,
+    cert_dir: &Path,
+    host: &str,
+    joined: bool,
+) -> Result<Tls, String> {
     let curves: Vec<i64> = config.tls_curve_preferences.iter().copied().map(i64::from).collect();
     let settings = TlsSettings::new(&config.tls_cipher_suites, &config.tls_min_version, &curves);
     let settings = settings.map_err(|error| error.to_string())?;
@@ -68,17 +75,24 @@ fn tls(config: &KubeletConfiguration, cert_dir: &Path, host: &str) -> Result<Tls
         "" => None,
         path => Some(path.into()),
     };
+    // As upstream, it goes before the files.
+    if config.server_tls_bootstrap && joined {
+        let current = cert_dir.join("kubelet-server-current.pem");
+        let (certificate, key) = (current.clone(), current);
+        return Ok(Tls { settings, certificate, key, self_signed: None, issued: true, client_ca });
+    }
     match (config.tls_cert_file.as_str(), config.tls_private_key_file.as_str()) {
         ("", "") => Ok(Tls {
             settings,
             certificate: cert_dir.join("kubelet.crt"),
             key: cert_dir.join("kubelet.key"),
             self_signed: Some(host.to_owned()),
+            issued: false,
             client_ca,
         }),
         (certificate, key) if !certificate.is_empty() && !key.is_empty() => {
             let (certificate, key) = (certificate.into(), key.into());
-            Ok(Tls { settings, certificate, key, self_signed: None, client_ca })
+            Ok(Tls { settings, certificate, key, self_signed: None, issued: false, client_ca })
         }
         _ => Err("tlsCertFile and tlsPrivateKeyFile need each other".into()),
     }
@@ -91,7 +105,7 @@ mod tests {
     fn of(change: impl FnOnce(&mut KubeletConfiguration)) -> Result<String, String> {
         let mut config = KubeletConfiguration::default();
         change(&mut config);
-        let listeners = Listeners::of(&config, "/pki".as_ref(), "node-a")?;
+        let listeners = Listeners::of(&config, "/pki".as_ref(), "node-a", true)?;
         let shown = listeners.0.iter().map(|(listener, address, tls)| {
             let tls = tls.as_ref().map(|tls| format!(" {}", tls.certificate.display()));
             format!("{listener:?} {address}{}", tls.unwrap_or_default())

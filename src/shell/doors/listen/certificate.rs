@@ -26,6 +26,8 @@ pub struct Tls {
     pub key: PathBuf,
     /// The pair is ours to make when it is not there, for this host name.
     pub self_signed: Option<String>,
+    /// The pair comes when a cluster has issued it: the port is open before.
+    pub issued: bool,
     /// `clientCAFile`: whose certificates name a user.
     pub client_ca: Option<PathBuf>,
 }
@@ -74,6 +76,9 @@ impl Certificate {
             make(host, &tls.certificate, &tls.key, now.unwrap_or_default())?;
         }
         self.seen = stamps(tls);
+        if tls.issued && self.seen[0].is_none() {
+            return Ok(());
+        }
         let (certificate, key) = (read(&tls.certificate)?, read(&tls.key)?);
         let client_ca = tls.client_ca.as_deref().map(read).transpose()?;
         // Which of the three is wrong must not cost the pair its place.
@@ -98,9 +103,9 @@ impl Certificate {
         Ok(())
     }
 
-    /// A session for a connection; None before the first successful `load`.
+    /// A session for a connection; None while there is no certificate.
     pub fn accept(&mut self, now: Mono) -> Option<TlsSession> {
-        if self.look_at <= now {
+        if self.look_at <= now || self.server.is_none() {
             self.look_at = now + LOOK;
             let there = stamps(&self.tls);
             let whole = there[2].is_some() || self.tls.client_ca.is_none();
@@ -203,6 +208,7 @@ mod tests {
             certificate: dir.join("kubelet.crt"),
             key: dir.join("kubelet.key"),
             self_signed: self_signed.map(str::to_owned),
+            issued: false,
             client_ca: None,
         }
     }
@@ -224,6 +230,18 @@ mod tests {
         fs::write(dir.join("kubelet.crt"), "").unwrap();
         Certificate::new(tls(&dir, Some("node-a"))).load().unwrap();
         assert_ne!(fs::read(dir.join("kubelet.crt")).unwrap(), first);
+    }
+
+    #[test]
+    fn an_issued_pair_is_taken_up_when_it_comes() {
+        let scratch = Scratch::new("pki");
+        let dir = scratch.path();
+        let mut certificate = Certificate::new(Tls { issued: true, ..tls(dir, None) });
+        certificate.load().unwrap();
+        assert!(certificate.accept(Mono(0)).is_none());
+        let (path, key) = (dir.join("kubelet.crt"), dir.join("kubelet.key"));
+        make("node-a", &path, &key, PLAUSIBLE).unwrap();
+        assert!(certificate.accept(Mono(1)).is_some());
     }
 
     #[test]
