@@ -118,8 +118,8 @@ impl World {
     }
 
     /// Somebody changes an object: `kubectl patch`. The patch says kind, namespace and name.
-    pub fn api_patch(&mut self, patch: &Value) -> Result<(), Refusal> {
-        self.with_api(|api, at, out| api.update(at, "", patch, out))
+    pub fn api_patch(&mut self, sub: &str, patch: &Value) -> Result<(), Refusal> {
+        self.with_api(|api, at, out| api.update(at, sub, patch, out))
     }
 
     /// `kubectl delete`: a kind in the plural, namespace, name; a pod with this grace, or its own.

@@ -85,5 +85,6 @@ fn machine() -> Machine {
         system_uuid: "1d9c1c2e-0000-4000-8000-000000000001".into(),
         swap_bytes: 0,
         thermal_throttle: Vec::new(),
+        app_armor: false,
     }
 }

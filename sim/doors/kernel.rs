@@ -5,13 +5,43 @@ use std::collections::BTreeMap;
 use steplet_core::effect::{KernelOp, Signals};
 use steplet_core::event::{Chains, Fault, FaultKind, Kept, KernelReply};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Kernel {
     /// Values by file name, for each cgroup.
     cgroups: BTreeMap<String, BTreeMap<String, String>>,
     /// Nobody answers on the bus.
     pub systemd_gone: bool,
     pub iptables: Iptables,
+    pub signals: Signals,
+}
+
+impl Default for Kernel {
+    fn default() -> Kernel {
+        Kernel {
+            cgroups: BTreeMap::new(),
+            systemd_gone: false,
+            iptables: Iptables::default(),
+            signals: plenty(),
+        }
+    }
+}
+
+/// A machine that is short of nothing.
+pub fn plenty() -> Signals {
+    Signals {
+        memory_capacity: 4 << 30,
+        memory_available: 2 << 30,
+        nodefs_capacity: 32 << 30,
+        nodefs_available: 16 << 30,
+        nodefs_inodes: 2_000_000,
+        nodefs_inodes_free: 1_000_000,
+        imagefs_capacity: 32 << 30,
+        imagefs_available: 16 << 30,
+        imagefs_inodes: 2_000_000,
+        imagefs_inodes_free: 1_000_000,
+        pids_max: 32_768,
+        pids: 200,
+    }
 }
 
 /// Of the chains it is enough to know whether they are there.
@@ -68,12 +98,7 @@ impl Kernel {
                 Ok(KernelReply::Done)
             }
             KernelOp::ListCgroups { path } => Ok(KernelReply::Names(self.children(path))),
-            KernelOp::ReadSignals { .. } => Ok(KernelReply::Signals(Signals {
-                memory_capacity: 4 << 30,
-                memory_available: 2 << 30,
-                nodefs_capacity: 32 << 30,
-                nodefs_available: 16 << 30,
-            })),
+            KernelOp::ReadSignals { .. } => Ok(KernelReply::Signals(self.signals.clone())),
             KernelOp::Figures => Ok(KernelReply::Text(Default::default())),
         }
     }

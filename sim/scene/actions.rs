@@ -3,6 +3,7 @@
 use super::names::Target;
 use super::node::{span, wall};
 use super::stage::Stage;
+use crate::doors::kernel::plenty;
 use crate::doors::rpc::{Fate, Rule};
 use crate::doors::runtime::Pace;
 use crate::setup::NODE;
@@ -22,6 +23,7 @@ pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         ["put" | "remove" | "rename" | "serve" | "manifests", ..] => files(stage, words),
         ["api", rest @ ..] => super::api::act(stage, rest),
         ["runtime", rest @ ..] => runtime(stage, rest),
+        ["machine", rest @ ..] => machine(stage, rest),
         ["iptables", "flushed"] => {
             stage.world.kernel.iptables.stands = false;
             Ok(())
@@ -227,6 +229,22 @@ fn helper(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         _ => return Err("want helper hangs or works".into()),
     };
     stage.world.helper_hangs = (share, HANG);
+    Ok(())
+}
+
+/// What the machine has left, as it is measured.
+fn machine(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
+    let signals = &mut stage.world.kernel.signals;
+    match words {
+        ["short", "of", "memory"] => signals.memory_available = 1 << 20,
+        ["short", "of", "nodefs"] => signals.nodefs_available = 1 << 20,
+        ["short", "of", "nodefs-inodes"] => signals.nodefs_inodes_free = 10,
+        ["short", "of", "imagefs"] => signals.imagefs_available = 1 << 20,
+        ["short", "of", "imagefs-inodes"] => signals.imagefs_inodes_free = 10,
+        ["short", "of", "pids"] => signals.pids = signals.pids_max - 10,
+        ["has", "plenty"] => *signals = plenty(),
+        _ => return Err("want machine short of WHAT, or machine has plenty".into()),
+    }
     Ok(())
 }
 

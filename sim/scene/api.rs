@@ -19,7 +19,11 @@ pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         }
         ["patch", manifest] => {
             let object = object(stage, manifest)?;
-            stage.world.api_patch(&object).map_err(|refusal| refusal.message)
+            stage.world.api_patch("", &object).map_err(|refusal| refusal.message)
+        }
+        ["patch", manifest, "status"] => {
+            let object = object(stage, manifest)?;
+            stage.world.api_patch("status", &object).map_err(|refusal| refusal.message)
         }
         ["delete", "node"] => delete(stage, ("nodes", "", NODE), None),
         ["delete", kind, name, rest @ ..] => {

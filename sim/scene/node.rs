@@ -7,7 +7,7 @@ use crate::doors::runtime::{Flavour, Pace};
 use crate::setup::{KUBECONFIG, Setup};
 use steplet_api::time::Time;
 use steplet_core::sealed::Sealed;
-use steplet_core::settings::{CgroupDriver, ChangeDetection};
+use steplet_core::settings::{CgroupDriver, ChangeDetection, Threshold};
 use steplet_core::time::{Span, Wall};
 
 /// What a scene has when it says nothing: a new containerd, doors that answer at once.
@@ -49,6 +49,9 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
         "crashLoopBackOff.maxContainerRestartPeriod" => settings.crash_loop_max = span(value)?,
         "serializeImagePulls" => settings.serialize_image_pulls = *value == "true",
         "makeIPTablesUtilChains" => settings.iptables_chains = *value == "true",
+        "evictionHard.pid.available" => {
+            settings.eviction_hard.pids = Threshold::Bytes(number()?.into());
+        }
         "podCIDR" => settings.pod_cidr = (*value).into(),
         "allowedUnsafeSysctls" => {
             settings.allowed_unsafe_sysctls = value.split(',').map(str::to_owned).collect();

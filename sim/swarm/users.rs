@@ -155,6 +155,6 @@ impl Users {
         let annotations = json!({"edit": self.pods[i].edits.to_string()});
         let patch = json!({"kind": "Pod", "metadata": {"name": self.pods[i].name,
             "annotations": annotations, "labels": {"edit": self.pods[i].edits.to_string()}}});
-        let _ = world.api_patch(&patch);
+        let _ = world.api_patch("", &patch);
     }
 }

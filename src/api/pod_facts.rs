@@ -186,6 +186,11 @@ pub fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, resource::CPU | resource::MEMORY) || name.starts_with(resource::HUGEPAGES_PREFIX)
 }
 
+/// A name that somebody outside of Kubernetes has made up, such as `example.com/gpu`.
+pub fn is_extended_resource(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+}
+
 /// The requests of all containers together, without those of the pod and its overhead.
 pub fn container_requests(spec: &PodSpec) -> ResourceList {
     aggregate(spec, |container| &container.resources.requests)

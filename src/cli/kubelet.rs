@@ -15,8 +15,8 @@ use steplet_api::config::{GoDuration, KubeletConfiguration};
 use steplet_api::quantity::Quantity;
 use steplet_core::sealed::Sealed;
 use steplet_core::settings::{
-    ApiSettings, AuthSettings, CertificateSettings, CgroupDriver, ChangeDetection, Settings,
-    Threshold, Visitors,
+    ApiSettings, AuthSettings, CertificateSettings, CgroupDriver, ChangeDetection, EvictionHard,
+    Settings, Threshold, Visitors,
 };
 use steplet_core::time::Span;
 
@@ -24,8 +24,8 @@ use steplet_core::time::Span;
 /// it is said at every start.
 const NOT_YET: &str = "not done yet, whatever is set: probes and lifecycle hooks (an event \
     names the pods that have them), eviction under pressure, rotation of container logs, removal \
-    of unused images, admission by node affinity, taints, ephemeral storage and extended resources; \
-    /stats/summary, /checkpoint, /logs and /metrics/cadvisor, resource and probes answer 501";
+    of unused images; /stats/summary, /checkpoint, /logs and /metrics/cadvisor, resource and probes \
+    answer 501";
 
 /// Returns the exit status. Errors: what to tell people.
 pub fn main(args: impl IntoIterator<Item = OsString, IntoIter: 'static>) -> Result<i32, String> {
@@ -171,6 +171,15 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         reserved_cpu_milli: reserved(config, "cpu", Quantity::milli_value),
         reserved_memory_bytes: reserved(config, "memory", Quantity::value),
         reserved_pids: reserved(config, "pid", Quantity::value),
+        reserved_storage_bytes: reserved(config, "ephemeral-storage", Quantity::value),
+        eviction_hard: EvictionHard {
+            memory: threshold(config, "memory.available"),
+            nodefs: threshold(config, "nodefs.available"),
+            nodefs_inodes: threshold(config, "nodefs.inodesFree"),
+            imagefs: threshold(config, "imagefs.available"),
+            imagefs_inodes: threshold(config, "imagefs.inodesFree"),
+            pids: threshold(config, "pid.available"),
+        },
         cpu_cfs_quota: config.cpu_cfs_quota,
         cpu_cfs_period_us: span(config.cpu_cfs_quota_period).0 / 1_000,
         seccomp_default: told.seccomp_default(),
@@ -224,9 +233,6 @@ fn api_settings(told: &flags::Settings, access: &Access, vault: &mut Vault) -> A
         status_report: span(config.node_status_report_frequency),
         lease_seconds: natural(config.node_lease_duration_seconds),
         max_images: config.node_status_max_images,
-        evict_memory: threshold(config, "memory.available"),
-        evict_nodefs: threshold(config, "nodefs.available"),
-        reserved_storage_bytes: reserved(config, "ephemeral-storage", Quantity::value),
         change_detection: match config.config_map_and_secret_change_detection_strategy.as_str() {
             "Get" => ChangeDetection::Get,
             "Cache" => ChangeDetection::Cache,

@@ -259,7 +259,8 @@ pub enum KernelOp {
     /// Child cgroups. Answer: `Names`; a missing one is empty.
     ListCgroups { path: String },
     /// How much is left of what a node can run short of. Answer: `Signals`.
-    ReadSignals { root_dir: String },
+    /// `imagefs` is where the runtime keeps its images, as it said; empty: nowhere that is looked at.
+    ReadSignals { root_dir: String, imagefs: String },
     /// Figures of the process itself as Prometheus text: memory, CPU, turns of the loop, the tape. Answer: `Text`.
     Figures,
 }
@@ -273,6 +274,16 @@ pub struct Signals {
     /// Of the file system of the root directory.
     pub nodefs_capacity: u64,
     pub nodefs_available: u64,
+    pub nodefs_inodes: u64,
+    pub nodefs_inodes_free: u64,
+    /// Of the file system of `imagefs`.
+    pub imagefs_capacity: u64,
+    pub imagefs_available: u64,
+    pub imagefs_inodes: u64,
+    pub imagefs_inodes_free: u64,
+    /// How many processes and threads there may be, and how many there are.
+    pub pids_max: u64,
+    pub pids: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -83,6 +83,8 @@ pub struct Machine {
     pub swap_bytes: u64,
     /// Existing /sys/devices/system/cpu/cpu<N>/thermal_throttle directories: masked in containers.
     pub thermal_throttle: Vec<String>,
+    /// The kernel enforces AppArmor profiles.
+    pub app_armor: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use crate::managers::containers::image::ImageUser;
 use crate::managers::pods::plan::Step;
 use crate::managers::volumes::objects::Key;
 use crate::managers::volumes::tokens::TokenKey;
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,10 @@ pub enum Note {
     Said(Box<Said>),
     /// The Node is registered, or is another one than before: `facts.node` has it.
     NodeKnown,
+    /// A pod wants to know the labels of the Node as they are now.
+    NodeLookWanted,
+    /// They are known, or cannot be.
+    NodeLooked,
     /// The API server answers again after a call that it did not.
     ApiBack,
     /// Files and the URL were read, whatever is with the API server.
@@ -176,6 +181,6 @@ pub struct Said {
     /// `spec.containers{name}` when it is about a container.
     pub field: String,
     pub warning: bool,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
 }

@@ -210,6 +210,8 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
             m.mirror.on_node_known();
             m.certificates.on_node_known(cx);
         }
+        Note::NodeLookWanted => m.node_object.on_look_wanted(cx),
+        Note::NodeLooked => m.workers.on_node_looked(cx),
         Note::ApiBack => api_back(m, cx),
         Note::ManifestsRead => m.workers.on_manifests_read(cx),
         Note::Stranger { uid } => m.sources.on_stranger(cx, uid),

@@ -50,6 +50,8 @@ pub struct Settings {
     pub reserved_cpu_milli: u64,
     pub reserved_memory_bytes: u64,
     pub reserved_pids: u64,
+    pub reserved_storage_bytes: u64,
+    pub eviction_hard: EvictionHard,
     pub cpu_cfs_quota: bool,
     pub cpu_cfs_period_us: u64,
     pub seccomp_default: bool,
@@ -108,10 +110,6 @@ pub struct ApiSettings {
     pub lease_seconds: u32,
     /// `nodeStatusMaxImages`; -1: no limit.
     pub max_images: i32,
-    /// `evictionHard` of memory.available and nodefs.available, in bytes or as given in percent.
-    pub evict_memory: Threshold,
-    pub evict_nodefs: Threshold,
-    pub reserved_storage_bytes: u64,
     /// `configMapAndSecretChangeDetectionStrategy`
     pub change_detection: ChangeDetection,
     pub certificates: CertificateSettings,
@@ -169,6 +167,31 @@ pub enum ChangeDetection {
     Get,
 }
 
+/// `evictionHard`: what is kept free. What it does not name is 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvictionHard {
+    pub memory: Threshold,
+    pub nodefs: Threshold,
+    pub nodefs_inodes: Threshold,
+    pub imagefs: Threshold,
+    pub imagefs_inodes: Threshold,
+    /// `pid.available`
+    pub pids: Threshold,
+}
+
+impl Default for EvictionHard {
+    fn default() -> EvictionHard {
+        EvictionHard {
+            memory: Threshold::Bytes(100 << 20),
+            nodefs: Threshold::PerMille(100),
+            nodefs_inodes: Threshold::PerMille(50),
+            imagefs: Threshold::PerMille(150),
+            imagefs_inodes: Threshold::PerMille(50),
+            pids: Threshold::Bytes(0),
+        }
+    }
+}
+
 /// A part of a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Threshold {
@@ -204,9 +227,6 @@ impl Default for ApiSettings {
             status_report: Span::from_secs(300),
             lease_seconds: 40,
             max_images: 50,
-            evict_memory: Threshold::Bytes(100 << 20),
-            evict_nodefs: Threshold::PerMille(100),
-            reserved_storage_bytes: 0,
             change_detection: ChangeDetection::Watch,
             offline: true,
             certificates: CertificateSettings::default(),
@@ -288,6 +308,8 @@ impl Default for Settings {
             reserved_cpu_milli: 0,
             reserved_memory_bytes: 0,
             reserved_pids: 0,
+            reserved_storage_bytes: 0,
+            eviction_hard: EvictionHard::default(),
             cpu_cfs_quota: true,
             cpu_cfs_period_us: 100_000,
             seccomp_default: false,

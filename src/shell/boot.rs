@@ -45,6 +45,7 @@ pub fn machine() -> Machine {
         hugepage_bytes: hugepage_sizes().into_iter().map(hugepage_bytes).collect(),
         hugepage_sizes: hugepage_sizes(),
         thermal_throttle: thermal_throttle(),
+        app_armor: read("/sys/module/apparmor/parameters/enabled").starts_with('Y'),
     }
 }
 

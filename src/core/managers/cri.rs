@@ -42,7 +42,8 @@ runtime! {
     LIST_CONTAINERS = "ListContainers", CONTAINER_STATUS = "ContainerStatus",
     EXEC = "Exec", ATTACH = "Attach", PORT_FORWARD = "PortForward", EXEC_SYNC = "ExecSync",
 }
-images! { IMAGE_STATUS = "ImageStatus", PULL_IMAGE = "PullImage", LIST_IMAGES = "ListImages" }
+images! { IMAGE_STATUS = "ImageStatus", PULL_IMAGE = "PullImage", LIST_IMAGES = "ListImages",
+IMAGE_FS_INFO = "ImageFsInfo" }
 
 /// A call to the runtime service with its deadline.
 pub fn call(path: &'static str, body: &impl Message, within: Span) -> Call {

@@ -6,20 +6,19 @@
 //! leaves cgroups there, which are removed with the others.
 
 mod properties;
+mod signals;
 mod systemd;
 
 use super::fault;
 use crate::shell::mounts::{self, Mount};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
-use procfs::{Current, Meminfo};
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
-use steplet_core::effect::{Cgroup, KernelOp, Signals};
+use steplet_core::effect::{Cgroup, KernelOp};
 use steplet_core::event::{Fault, FaultKind, KernelReply};
 
 /// The controllers of version 1. Its mount options name others things too.
@@ -126,7 +125,9 @@ impl Kernel {
             }
             KernelOp::RemoveSlice { path } => self.remove(inside(path)?, || systemd::stop(path)),
             KernelOp::ListCgroups { path } => self.list(inside(path)?),
-            KernelOp::ReadSignals { root_dir } => Ok(KernelReply::Signals(signals(root_dir))),
+            KernelOp::ReadSignals { root_dir, imagefs } => {
+                Ok(KernelReply::Signals(signals::read(root_dir, imagefs)))
+            }
             KernelOp::Figures => unreachable!("the reactor answers with its own figures"),
         }
     }
@@ -350,22 +351,6 @@ fn inside(path: &str) -> Result<&Path, Fault> {
         kind: FaultKind::Invalid,
         message: format!("{path:?} is no cgroup below the root"),
     })
-}
-
-/// Memory as cAdvisor counts it for the whole machine: what is free, and file pages that nobody used
-/// lately.
-fn signals(root_dir: &str) -> Signals {
-    let memory = Meminfo::current().ok();
-    let available = memory.as_ref().map(|m| m.mem_free + m.inactive_file.unwrap_or_default());
-    let disk = statvfs(root_dir).ok();
-    let bytes = |blocks: u64, size: u64| blocks.saturating_mul(size);
-    Signals {
-        memory_capacity: memory.map_or(0, |m| m.mem_total),
-        memory_available: available.unwrap_or_default(),
-        nodefs_capacity: disk.map_or(0, |disk| bytes(disk.blocks(), disk.fragment_size())),
-        nodefs_available: disk
-            .map_or(0, |disk| bytes(disk.blocks_available(), disk.fragment_size())),
-    }
 }
 
 #[cfg(test)]

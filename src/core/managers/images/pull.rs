@@ -378,7 +378,7 @@ fn said(
     message: String,
 ) {
     let (uid, field) = (Some(uid.clone()), field.into());
-    cx.say(Note::Said(Said { uid, field, warning, reason, message }.into()));
+    cx.say(Note::Said(Said { uid, field, warning, reason: reason.into(), message }.into()));
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ impl EventSender {
         let of: Box<str> = format!("{}/{}/{}", object.namespace, object.name, object.uid).into();
         let key = |message: &str| -> Key {
             let field = object.field_path.clone();
-            (of.clone(), field, kind.into(), said.reason.into(), message.into())
+            (of.clone(), field, kind.into(), (*said.reason).into(), message.into())
         };
         self.similar.retain(|_, similar| now.mono.since(similar.at) < SIMILAR_WITHIN);
         if self.similar.len() >= KNOWN_MOST {
@@ -214,7 +214,7 @@ impl EventSender {
         let mut event = Event {
             api_version: "v1".into(),
             kind: "Event".into(),
-            reason: said.reason.into(),
+            reason: (*said.reason).into(),
             message: message.into(),
             first_timestamp: known.first,
             last_timestamp: at,

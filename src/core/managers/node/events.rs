@@ -10,7 +10,6 @@ use crate::ids::PodUid;
 use crate::limits::EVENTS_KEPT_MAX;
 use crate::note::Said;
 use crate::time::Wall;
-use alloc::borrow::ToOwned;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
@@ -76,7 +75,7 @@ impl Events {
             pod,
             field: said.field.clone(),
             warning: said.warning,
-            reason: said.reason.to_owned(),
+            reason: said.reason.clone().into_owned(),
             message: said.message.clone(),
             count: 1,
             last: cx.now.wall,

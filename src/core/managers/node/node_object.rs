@@ -1,11 +1,12 @@
 //! The Node of this machine: registered, followed, and told how the machine is.
 //!
 //! Upstream: pkg/kubelet/kubelet_node_status.go (v1.36).
-//! Owns: the Node as the API server last had it. Publishes: `facts.node`. Hears: Booted. Says: NodeKnown, Said.
+//! Owns: the Node as the API server last had it. Publishes: `facts.node`. Hears: Booted, NodeLookWanted.
+//! Says: NodeKnown, NodeLooked, Said.
 //! Asks: POST, GET, PATCH and the watch of the Node; the runtime's images; what the machine has left.
 //! Never: writes what has not changed before a report is due; a deleted Node is registered anew, and that is said.
 
-use super::node_status::{StatusInput, node_status, same_but_for_heartbeats, turned};
+use super::node_status::{StatusInput, node_status, own_labels, same_but_for_heartbeats, turned};
 use crate::cx::Cx;
 use crate::effect::{ApiCall, Call, KernelOp, Lane, Signals, Verb};
 use crate::event::{Item, KernelReply, Outcome};
@@ -65,8 +66,9 @@ pub struct NodeObject {
     /// They were listed, or cannot be.
     images_known: bool,
     pulls: u64,
-    signals: Option<Signals>,
     problem: Option<String>,
+    /// Where the runtime keeps its images, as it said.
+    imagefs: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -90,10 +92,13 @@ enum Stage {
 pub enum Ask {
     Register,
     Look,
+    /// Once more, since a pod wants labels that it does not have.
+    LookAgain,
     Reconcile,
     Patch,
     Follow,
     Images,
+    ImageFs,
     Signals,
 }
 
@@ -101,12 +106,24 @@ pub enum Ask {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeFacts {
     node: Option<Arc<Node>>,
+    signals: Option<Signals>,
 }
 
 impl NodeFacts {
     /// As the API server last had it; None before it is registered.
     pub fn node(&self) -> Option<&Arc<Node>> {
         self.node.as_ref()
+    }
+
+    /// For the tables of tests.
+    #[cfg(test)]
+    pub(super) fn look(&mut self, signals: Signals) {
+        self.signals = Some(signals);
+    }
+
+    /// What the machine had left when it was last looked at; None before that.
+    pub fn signals(&self) -> Option<&Signals> {
+        self.signals.as_ref()
     }
 }
 
@@ -116,7 +133,8 @@ impl NodeObject {
         self.booted = cx.now.mono;
         let settings = cx.facts.settings();
         if settings.api.is_none() {
-            return;
+            // How much the disk holds counts for admission all the same.
+            return self.read_signals(cx);
         }
         let name = settings.node_name.clone();
         self.reflector = Reflector::of(NODES, "metadata.name", &name, self.rng.child(1));
@@ -174,9 +192,9 @@ impl NodeObject {
         match ask {
             Ask::Signals => {
                 if let Outcome::Kernel(Ok(KernelReply::Signals(signals))) = outcome {
-                    self.signals = Some(signals);
+                    cx.facts.node.signals = Some(signals);
                 }
-                if self.stage == Stage::Off {
+                if self.stage == Stage::Off && cx.facts.settings().api.is_some() {
                     self.register(cx);
                 }
             }
@@ -191,6 +209,16 @@ impl NodeObject {
                     self.report(cx);
                 }
             }
+            Ask::ImageFs => {
+                if let Ok(info) = cri::answer::<runtime::ImageFsInfoResponse>(outcome) {
+                    let first = info.image_filesystems.into_iter().next();
+                    let place = first.and_then(|usage| usage.fs_id).unwrap_or_default().mountpoint;
+                    if place != self.imagefs {
+                        self.imagefs = place;
+                        self.read_signals(cx);
+                    }
+                }
+            }
             Ask::Follow => {
                 if let Some(listed) = self.reflector.on_done::<Node>(cx, Ask::Follow, outcome) {
                     match listed.items.into_iter().next() {
@@ -199,6 +227,14 @@ impl NodeObject {
                         None => {}
                     }
                 }
+            }
+            Ask::LookAgain => {
+                if let Ok(body) = judged(outcome)
+                    && let Ok(node) = json::from_slice::<Node>(&body)
+                {
+                    self.know(cx, node);
+                }
+                cx.say(Note::NodeLooked);
             }
             Ask::Register | Ask::Look | Ask::Reconcile | Ask::Patch => {
                 let read = judged(outcome).and_then(|body| {
@@ -245,9 +281,14 @@ impl NodeObject {
 
     /// What the runtime has, and what the machine has left.
     fn look_at_machine(&mut self, cx: &mut Cx<'_>) {
-        let root_dir = cx.facts.settings().root_dir.clone();
-        cx.call(Ask::Signals, Call::Kernel(KernelOp::ReadSignals { root_dir }));
+        self.read_signals(cx);
         self.list_images(cx);
+    }
+
+    fn read_signals(&self, cx: &mut Cx<'_>) {
+        let root_dir = cx.facts.settings().root_dir.clone();
+        let imagefs = self.imagefs.clone();
+        cx.call(Ask::Signals, Call::Kernel(KernelOp::ReadSignals { root_dir, imagefs }));
     }
 
     fn list_images(&mut self, cx: &mut Cx<'_>) {
@@ -259,6 +300,19 @@ impl NodeObject {
             let within = cx.facts.settings().runtime_request_timeout;
             let request = runtime::ListImagesRequest::default();
             cx.call(Ask::Images, cri::image_call(cri::LIST_IMAGES, &request, Some(within)));
+            // Where they lie changes, if ever, when the runtime is set up anew.
+            if stale {
+                let request = runtime::ImageFsInfoRequest {};
+                cx.call(Ask::ImageFs, cri::image_call(cri::IMAGE_FS_INFO, &request, Some(within)));
+            }
+        }
+    }
+
+    /// Before the Node is registered it is waited for.
+    pub(crate) fn on_look_wanted(&mut self, cx: &mut Cx<'_>) {
+        if cx.facts.node.node.is_some() {
+            let path = path(cx, "");
+            self.ask(cx, Ask::LookAgain, Verb::Get, path, Bytes::new());
         }
     }
 
@@ -315,19 +369,7 @@ impl NodeObject {
         let name = settings.node_name.as_str();
         (node.api_version, node.kind) = ("v1".into(), "Node".into());
         node.metadata.name = name.into();
-        let labels = &mut node.metadata.labels;
-        let arch = cx.facts.machine().architecture.as_str();
-        for (key, value) in [
-            ("kubernetes.io/hostname", name),
-            ("kubernetes.io/os", "linux"),
-            ("kubernetes.io/arch", arch),
-            ("beta.kubernetes.io/os", "linux"),
-            ("beta.kubernetes.io/arch", arch),
-        ] {
-            labels.insert(key.into(), value.into());
-        }
-        let more = api.labels.iter();
-        labels.extend(more.map(|(key, value)| (key.as_str().into(), value.as_str().into())));
+        node.metadata.labels.extend(own_labels(cx.facts));
         let annotations = &mut node.metadata.annotations;
         annotations.insert(CONTROLLER_ATTACHES.into(), "true".into());
         if api.external_cloud && !api.node_ip.is_empty() {
@@ -339,8 +381,7 @@ impl NodeObject {
     }
 
     fn input<'a>(&'a self, cx: &'a Cx<'_>, api: &'a ApiSettings) -> StatusInput<'a> {
-        let (images, signals) = (self.images.as_slice(), self.signals.as_ref());
-        StatusInput { facts: cx.facts, api, images, signals, now: cx.now }
+        StatusInput { facts: cx.facts, api, images: &self.images, now: cx.now }
     }
 
     /// It is registered.
@@ -368,6 +409,7 @@ impl NodeObject {
         cx.facts.node.node = Some(Arc::new(node));
         if new {
             cx.say(Note::NodeKnown);
+            cx.say(Note::NodeLooked);
         }
     }
 
@@ -510,5 +552,5 @@ fn images(list: runtime::ListImagesResponse, most: i32) -> Vec<ContainerImage> {
 
 fn said(cx: &mut Cx<'_>, warning: bool, reason: &'static str, message: String) {
     let (uid, field) = (None, String::new());
-    cx.say(Note::Said(Said { uid, field, warning, reason, message }.into()));
+    cx.say(Note::Said(Said { uid, field, warning, reason: reason.into(), message }.into()));
 }

@@ -5,7 +5,7 @@
 use crate::effect::Signals;
 use crate::event::Machine;
 use crate::facts::Facts;
-use crate::settings::{ApiSettings, KUBERNETES_VERSION, Settings};
+use crate::settings::{ApiSettings, EvictionHard, KUBERNETES_VERSION, Settings, Threshold};
 use crate::time::Now;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -17,6 +17,7 @@ use steplet_api::cluster::{
     NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, condition,
 };
 use steplet_api::pod::{ResourceList, resource};
+use steplet_api::pod_facts::is_extended_resource;
 use steplet_api::quantity::{Format, Quantity};
 use steplet_api::time::Time;
 
@@ -25,8 +26,6 @@ pub struct StatusInput<'a> {
     pub facts: &'a Facts,
     pub api: &'a ApiSettings,
     pub images: &'a [ContainerImage],
-    /// None until the machine was looked at for the first time: then nothing is under pressure yet.
-    pub signals: Option<&'a Signals>,
     pub now: Now,
 }
 
@@ -37,7 +36,13 @@ pub fn node_status(input: &StatusInput<'_>, old: &NodeStatus) -> NodeStatus {
     if let Some(addresses) = addresses(input, &old.addresses) {
         status.addresses = addresses;
     }
-    (status.capacity, status.allocatable) = amounts(settings, input.api, machine, input.signals);
+    (status.capacity, status.allocatable) = amounts(settings, machine, input.facts.node.signals());
+    // What others offer on this node is theirs to count.
+    let offered = old.capacity.iter().filter(|(name, _)| is_extended_resource(name));
+    for (name, amount) in offered {
+        status.capacity.insert(name.clone(), *amount);
+        status.allocatable.insert(name.clone(), *amount);
+    }
     let info = &mut status.node_info;
     info.machine_id = machine.machine_id.as_str().into();
     info.system_uuid = machine.system_uuid.as_str().into();
@@ -63,6 +68,27 @@ pub fn node_status(input: &StatusInput<'_>, old: &NodeStatus) -> NodeStatus {
     status
 }
 
+/// What the node has for pods: the numbers that its status says and that admission counts with.
+pub fn allocatable(facts: &Facts) -> ResourceList {
+    amounts(facts.settings(), facts.machine(), facts.node.signals()).1
+}
+
+/// The labels that a kubelet gives its Node.
+pub fn own_labels(facts: &Facts) -> BTreeMap<Box<str>, Box<str>> {
+    let settings = facts.settings();
+    let (name, arch) = (settings.node_name.as_str(), facts.machine().architecture.as_str());
+    let fixed = [
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", arch),
+    ];
+    let more = settings.api.iter().flat_map(|api| &api.labels);
+    let more = more.map(|(key, value)| (key.as_str(), value.as_str()));
+    fixed.into_iter().chain(more).map(|(key, value)| (key.into(), value.into())).collect()
+}
+
 /// None: they are the cloud provider's affair.
 fn addresses(input: &StatusInput<'_>, old: &[NodeAddress]) -> Option<Vec<NodeAddress>> {
     let machine = input.facts.machine();
@@ -83,7 +109,6 @@ fn addresses(input: &StatusInput<'_>, old: &[NodeAddress]) -> Option<Vec<NodeAdd
 /// Capacity and allocatable.
 fn amounts(
     settings: &Settings,
-    api: &ApiSettings,
     machine: &Machine,
     signals: Option<&Signals>,
 ) -> (ResourceList, ResourceList) {
@@ -93,10 +118,10 @@ fn amounts(
     let take =
         |from: u64, parts: &[u64]| parts.iter().fold(from, |left, part| left.saturating_sub(*part));
     let free_cpu = take(milli, &[settings.reserved_cpu_milli]);
-    let evict = api.evict_memory.of(machine.memory_bytes);
+    let evict = settings.eviction_hard.memory.of(machine.memory_bytes);
     let free_memory = take(machine.memory_bytes, &[settings.reserved_memory_bytes, evict, pages]);
-    let evict = api.evict_nodefs.of(storage);
-    let free_storage = take(storage, &[api.reserved_storage_bytes, evict]);
+    let evict = settings.eviction_hard.nodefs.of(storage);
+    let free_storage = take(storage, &[settings.reserved_storage_bytes, evict]);
     let list = |cpu: u64, memory: u64, storage: u64, storage_format| {
         let mut list = ResourceList::new();
         let mut put = |name: &str, quantity| list.insert(name.into(), quantity);
@@ -134,32 +159,26 @@ fn handlers(facts: &Facts) -> Vec<NodeRuntimeHandler> {
 }
 
 fn conditions(input: &StatusInput<'_>, status: &mut NodeStatus) {
-    let under = |pressed: fn(&Signals, &ApiSettings) -> bool| {
-        input.signals.is_some_and(|signals| pressed(signals, input.api))
-    };
-    let memory = under(|signals, api| {
-        signals.memory_available < api.evict_memory.of(signals.memory_capacity)
-    });
-    let disk = under(|signals, api| {
-        signals.nodefs_available < api.evict_nodefs.of(signals.nodefs_capacity)
+    // Until the machine was looked at for the first time nothing is under pressure.
+    let pressure = input.facts.node.signals().map_or_else(Pressure::default, |signals| {
+        pressure(signals, &input.facts.settings().eviction_hard)
     });
     let says = |yes, if_yes: (&'static str, &str), if_no: (&'static str, &str)| {
         let (reason, message) = if yes { if_yes } else { if_no };
         Said { status: if yes { "True" } else { "False" }, reason, message: message.into() }
     };
     let memory = says(
-        memory,
+        pressure.memory,
         ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
         ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     );
     let disk = says(
-        disk,
+        pressure.disk,
         ("KubeletHasDiskPressure", "kubelet has disk pressure"),
         ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     );
-    // No default threshold is on the number of processes.
     let pid = says(
-        false,
+        pressure.pids,
         ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
         ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     );
@@ -178,6 +197,28 @@ fn conditions(input: &StatusInput<'_>, status: &mut NodeStatus) {
         (condition::READY, ready),
     ] {
         set(&mut status.conditions, type_, said, input.now);
+    }
+}
+
+#[derive(Default)]
+struct Pressure {
+    memory: bool,
+    disk: bool,
+    pids: bool,
+}
+
+/// What is below its threshold. A threshold of nothing is never passed.
+fn pressure(signals: &Signals, hard: &EvictionHard) -> Pressure {
+    let under = |available: u64, capacity: u64, threshold: Threshold| {
+        capacity > 0 && available < threshold.of(capacity)
+    };
+    Pressure {
+        memory: under(signals.memory_available, signals.memory_capacity, hard.memory),
+        disk: under(signals.nodefs_available, signals.nodefs_capacity, hard.nodefs)
+            || under(signals.nodefs_inodes_free, signals.nodefs_inodes, hard.nodefs_inodes)
+            || under(signals.imagefs_available, signals.imagefs_capacity, hard.imagefs)
+            || under(signals.imagefs_inodes_free, signals.imagefs_inodes, hard.imagefs_inodes),
+        pids: under(signals.pids_max.saturating_sub(signals.pids), signals.pids_max, hard.pids),
     }
 }
 
@@ -263,16 +304,47 @@ mod tests {
     use super::*;
     use crate::time::{Mono, Wall};
 
-    fn input(facts: &Facts) -> NodeStatus {
-        let now = Now { mono: Mono(0), wall: Wall(1_000_000_000) };
-        let signals = Signals {
+    fn signals() -> Signals {
+        Signals {
             memory_capacity: 4 << 30,
             memory_available: 1 << 30,
             nodefs_capacity: 100 << 30,
-            nodefs_available: 5 << 30,
+            nodefs_available: 50 << 30,
+            nodefs_inodes: 1000,
+            nodefs_inodes_free: 500,
+            imagefs_capacity: 10 << 30,
+            imagefs_available: 5 << 30,
+            imagefs_inodes: 1000,
+            imagefs_inodes_free: 500,
+            pids_max: 1000,
+            pids: 300,
+        }
+    }
+
+    #[test]
+    fn thresholds_that_are_passed() {
+        let hard = EvictionHard { pids: Threshold::PerMille(100), ..EvictionHard::default() };
+        let check = |change: fn(&mut Signals), want: [bool; 3]| {
+            let mut signals = signals();
+            change(&mut signals);
+            let got = pressure(&signals, &hard);
+            assert_eq!([got.memory, got.disk, got.pids], want, "{signals:?}");
         };
+        check(|_| {}, [false; 3]);
+        check(|s| s.memory_available = (100 << 20) - 1, [true, false, false]);
+        check(|s| s.nodefs_available = 9 << 30, [false, true, false]);
+        check(|s| s.nodefs_inodes_free = 49, [false, true, false]);
+        check(|s| s.imagefs_available = 1 << 30, [false, true, false]);
+        check(|s| s.imagefs_inodes_free = 49, [false, true, false]);
+        check(|s| s.pids = 901, [false, false, true]);
+        // Some file systems count no inodes.
+        check(|s| (s.nodefs_inodes, s.nodefs_inodes_free) = (0, 0), [false; 3]);
+    }
+
+    fn input(facts: &Facts) -> NodeStatus {
+        let now = Now { mono: Mono(0), wall: Wall(1_000_000_000) };
         let api = facts.settings().api.clone().unwrap_or_default();
-        let input = StatusInput { facts, api: &api, images: &[], signals: Some(&signals), now };
+        let input = StatusInput { facts, api: &api, images: &[], now };
         node_status(&input, &NodeStatus::default())
     }
 
@@ -290,6 +362,7 @@ mod tests {
             ..Machine::default()
         };
         facts.boot.set(settings, machine);
+        facts.node.look(Signals { nodefs_available: 5 << 30, ..signals() });
         let status = input(&facts);
         let text = |list: &ResourceList| {
             let all = list.iter().map(|(name, amount)| format!("{name}={amount}"));

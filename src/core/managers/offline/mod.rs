@@ -307,5 +307,6 @@ fn wanted(facts: &Facts, what: &What, kept: bool) -> Wanted {
 fn said(cx: &mut Cx<'_>, reason: &'static str, message: String) {
     let (uid, field, warning) = (None, String::new(), true);
     log::warn!("{message}");
+    let reason = reason.into();
     cx.say(Note::Said(Box::new(Said { uid, field, warning, reason, message })));
 }

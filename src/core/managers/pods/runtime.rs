@@ -618,5 +618,5 @@ fn tell(
     message: String,
 ) {
     let uid = Some(uid.clone());
-    cx.say(Note::Said(Said { uid, field, warning, reason, message }.into()));
+    cx.say(Note::Said(Said { uid, field, warning, reason: reason.into(), message }.into()));
 }

@@ -466,5 +466,6 @@ fn ready(cx: &mut Cx<'_>, uid: &PodUid, result: Result<(), String>) {
 
 fn said(cx: &mut Cx<'_>, uid: &PodUid, reason: &'static str, message: String) {
     let (uid, field, warning) = (Some(uid.clone()), String::new(), true);
+    let reason = reason.into();
     cx.say(Note::Said(Box::new(Said { uid, field, warning, reason, message })));
 }

@@ -541,5 +541,6 @@ fn said(
     message: String,
 ) {
     let field = String::new();
+    let reason = reason.into();
     cx.say(Note::Said(Said { uid, field, warning, reason, message }.into()));
 }

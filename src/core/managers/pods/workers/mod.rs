@@ -36,6 +36,7 @@ use crate::note::{Note, PodNote, RuntimeNote, Said, StepDone, StepError, StepNot
 use crate::planted::planted;
 use crate::rng::Rng;
 use crate::time::{Mono, Span};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -404,11 +405,33 @@ impl Workers {
                 self.set_phase(cx, uid, Phase::Syncing);
                 self.advance(cx, uid);
             }
+            Err(no) if no.reason == admit::NODE_AFFINITY && self.looks_again(cx, uid) => {}
             Err(no) => {
                 let message = format!("Pod was rejected: {}", no.message);
-                self.said(cx, uid, true, no.reason, no.message);
+                self.said(cx, uid, true, no.reason.clone(), no.message);
                 self.terminate(cx, uid, Why::Rejected(no.reason.into(), message));
             }
+        }
+    }
+
+    /// A label that a pod wants may be newer than the Node as it is known: once for each pod that is made sure of.
+    fn looks_again(&mut self, cx: &mut Cx<'_>, uid: &PodUid) -> bool {
+        let member = cx.facts.settings().api.is_some();
+        let Some(worker) = cx.facts.workers.workers.get_mut(uid) else { return false };
+        if !member || core::mem::replace(&mut worker.node_looked, true) {
+            return false;
+        }
+        cx.say(Note::NodeLookWanted);
+        true
+    }
+
+    /// The Node is known as it is now.
+    pub(crate) fn on_node_looked(&mut self, cx: &mut Cx<'_>) {
+        let waiting = cx.facts.workers.workers.iter();
+        let waiting = waiting.filter(|(_, w)| w.phase == Phase::Waiting && w.node_looked);
+        let waiting: Vec<PodUid> = waiting.map(|(uid, _)| uid.clone()).collect();
+        for uid in waiting {
+            self.advance(cx, &uid);
         }
     }
 
@@ -519,7 +542,7 @@ impl Workers {
         for (field, message) in said {
             let uid = Some(uid.clone());
             cx.say(Note::Said(
-                Said { uid, field, warning: true, reason: "BackOff", message }.into(),
+                Said { uid, field, warning: true, reason: "BackOff".into(), message }.into(),
             ));
         }
         if changed {
@@ -679,10 +702,10 @@ impl Workers {
         cx: &mut Cx<'_>,
         uid: &PodUid,
         warning: bool,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         message: String,
     ) {
-        let (uid, field) = (Some(uid.clone()), String::new());
+        let (uid, field, reason) = (Some(uid.clone()), String::new(), reason.into());
         cx.say(Note::Said(Said { uid, field, warning, reason, message }.into()));
     }
 

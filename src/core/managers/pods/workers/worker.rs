@@ -56,6 +56,8 @@ pub struct Worker {
     /// What the last failed clean-up was told with.
     pub(super) clean_up_said: String,
     pub(super) wake: Option<Mono>,
+    /// The Node was, or is being, looked at once more because of its labels.
+    pub(super) node_looked: bool,
 }
 
 /// What a pod requests, read from its spec once: each pod that starts asks for all of them.
@@ -141,6 +143,7 @@ impl Worker {
             clean_up: None,
             clean_up_said: String::new(),
             wake: None,
+            node_looked: false,
         }
     }
 
