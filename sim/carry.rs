@@ -39,6 +39,7 @@ impl World {
             }
             Effect::SendLog { request, log } => self.send_log(request, &log),
             Effect::EndLog { request } => self.end_log(request),
+            Effect::SendFile { request, .. } => self.send_file(request),
             Effect::Stream { request, url } => self.stream(request, url),
             Effect::Exit(status) => self.end_agent(Some(status)),
         }

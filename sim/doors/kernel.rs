@@ -100,6 +100,7 @@ impl Kernel {
             KernelOp::ListCgroups { path } => Ok(KernelReply::Names(self.children(path))),
             KernelOp::ReadSignals { .. } => Ok(KernelReply::Signals(self.signals.clone())),
             KernelOp::Figures => Ok(KernelReply::Text(Default::default())),
+            KernelOp::SetVerbosity(_) => Ok(KernelReply::Done),
         }
     }
 

@@ -23,6 +23,7 @@ pub struct Visit {
     pub certificate: Option<Result<User, String>>,
     pub bearer: Option<String>,
     pub upgrade: bool,
+    pub body: String,
 }
 
 impl Visit {
@@ -36,6 +37,7 @@ impl Visit {
             certificate: None,
             bearer: None,
             upgrade: false,
+            body: String::new(),
         }
     }
 }
@@ -104,6 +106,7 @@ impl World {
             certificate: visit.certificate,
             bearer: visit.bearer.map(|token| self.api.seal(&token)),
             upgrade: visit.upgrade,
+            body: visit.body.into(),
         };
         self.step(Event::Request(request.into()));
         Some(id)
@@ -120,6 +123,10 @@ impl World {
         if !log.follow {
             self.listen.open.remove(&request);
         }
+    }
+
+    pub(crate) fn send_file(&mut self, request: RequestId) {
+        self.listen.open.remove(&request);
     }
 
     pub(crate) fn end_log(&mut self, request: RequestId) {

@@ -13,7 +13,7 @@ use steplet_core::sealed::Sealed;
 use steplet_core::time::Span;
 
 /// The first words of transcript lines.
-const VERBS: [&str; 33] = [
+const VERBS: [&str; 34] = [
     "event",
     "status",
     "RunPodSandbox",
@@ -38,6 +38,7 @@ const VERBS: [&str; 33] = [
     "cancel",
     "reply",
     "send-log",
+    "send-file",
     "stream",
     "stream-refused",
     "stream-ended",

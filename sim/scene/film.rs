@@ -153,6 +153,9 @@ impl Film {
                 }
                 self.lines.push(Line { at, text, ask: true });
             }
+            Effect::SendFile { root, path, .. } => {
+                self.lines.push(Line { at, text: format!("send-file {root}/{path}"), ask: true });
+            }
             Effect::EndLog { request } => {
                 let path = self.requests.get(request).cloned().unwrap_or_default();
                 self.lines.push(Line { at, text: format!("end-log {path}"), ask: true });

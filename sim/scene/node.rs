@@ -63,6 +63,9 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
             }
         }
         "enableDebuggingHandlers" => settings.debugging_handlers = *value == "true",
+        "enableSystemLogHandler" => settings.handlers.system_logs = *value == "true",
+        "enableProfilingHandler" => settings.handlers.profiling = *value == "true",
+        "enableDebugFlagsHandler" => settings.handlers.debug_flags = *value == "true",
         "authentication.anonymous.enabled"
         | "authentication.webhook.enabled"
         | "authentication.webhook.cacheTTL"

@@ -76,6 +76,10 @@ fn ask(
                 visit.bearer = Some((*token).to_owned());
                 more
             }
+            ("body", [text, more @ ..]) => {
+                visit.body = (*text).to_owned();
+                more
+            }
             ("times", [number, more @ ..]) => {
                 times = number.parse().map_err(|_| format!("{number:?} is no number"))?;
                 more

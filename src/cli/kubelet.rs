@@ -16,7 +16,7 @@ use steplet_api::quantity::Quantity;
 use steplet_core::sealed::Sealed;
 use steplet_core::settings::{
     ApiSettings, AuthSettings, CertificateSettings, CgroupDriver, ChangeDetection, EvictionHard,
-    Settings, Threshold, Visitors,
+    Handlers, Settings, Threshold, Visitors,
 };
 use steplet_core::time::Span;
 
@@ -24,7 +24,7 @@ use steplet_core::time::Span;
 /// it is said at every start.
 const NOT_YET: &str = "not done yet, whatever is set: probes and lifecycle hooks (an event \
     names the pods that have them), eviction under pressure, rotation of container logs, removal \
-    of unused images; /stats/summary, /checkpoint, /logs and /metrics/cadvisor, resource and probes \
+    of unused images; /stats/summary and /metrics/cadvisor, resource and probes \
     answer 501";
 
 /// Returns the exit status. Errors: what to tell people.
@@ -193,12 +193,31 @@ fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, Strin
         iptables_chains: config.make_iptables_util_chains,
         pod_cidr: config.pod_cidr.clone(),
         debugging_handlers: config.enable_debugging_handlers,
+        handlers: handlers(told),
+        flagz: flagz(told).into(),
         visitors: Visitors::of(&config.authorization.mode),
         stop_pods_on_exit: false,
         auth: told.api.as_ref().map(|_| auth(config)),
         api: told.api.as_ref().map(|access| api_settings(told, access, vault)),
         configz: masked(config).to_json().into(),
     })
+}
+
+fn flagz(told: &flags::Settings) -> String {
+    let config = masked(&told.config).to_json();
+    flags::shown(&told.flags, &serde_json::from_str(&config).unwrap_or_default())
+}
+
+fn handlers(told: &flags::Settings) -> Handlers {
+    let config = &told.config;
+    Handlers {
+        system_logs: config.enable_system_log_handler,
+        profiling: config.enable_profiling_handler,
+        debug_flags: config.enable_debug_flags_handler,
+        checkpoint: told.gates.enabled("ContainerCheckpoint"),
+        flagz: told.gates.enabled("ComponentFlagz"),
+        statusz: told.gates.enabled("ComponentStatusz"),
+    }
 }
 
 fn auth(config: &KubeletConfiguration) -> AuthSettings {

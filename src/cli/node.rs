@@ -45,9 +45,12 @@ impl Node {
         let _until_the_end = self.held;
         let watchdog = boot::Watchdog::wanted()?;
         let root = Path::new(&self.settings.root_dir);
-        for (dir, mode) in
-            [(root.join("pods"), 0o750), (self.settings.pod_logs_dir.clone().into(), 0o750)]
-        {
+        for (dir, mode) in [
+            (root.join("pods"), 0o750),
+            // Where the runtime writes what /checkpoint asks for.
+            (root.join("checkpoints"), 0o700),
+            (self.settings.pod_logs_dir.clone().into(), 0o750),
+        ] {
             make_dirs(&dir, mode).map_err(|fault| fault.message)?;
         }
         let mut machine = boot::machine();

@@ -25,6 +25,9 @@ pub enum Effect {
     /// Connect a request with a streaming server of the runtime: its answer goes to the client, and if that is an
     /// upgrade all bytes after it both ways, outside the core.
     Stream { request: RequestId, url: String },
+    /// Answer a request with a file below `root` as it is, or with the names in a directory there, outside the core.
+    /// `path` is relative and has no `..`; links are followed as long as they stay below `root`.
+    SendFile { request: RequestId, root: Cow<'static, str>, path: String },
     /// Leave the process with this status; pods go on running.
     Exit(i32),
 }
@@ -263,6 +266,8 @@ pub enum KernelOp {
     ReadSignals { root_dir: String, imagefs: String },
     /// Figures of the process itself as Prometheus text: memory, CPU, turns of the loop, the tape. Answer: `Text`.
     Figures,
+    /// How much the process logs from now on, as `--v`. Answer: `Done`.
+    SetVerbosity(u32),
 }
 
 /// Bytes; what cannot be read is 0.

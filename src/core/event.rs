@@ -278,6 +278,8 @@ pub struct Request {
     pub bearer: Option<Sealed>,
     /// It wants another protocol on its connection: a stream of bytes both ways.
     pub upgrade: bool,
+    /// Of a PUT: the first kilobyte.
+    pub body: Bytes,
 }
 
 /// Somebody who asks, as Kubernetes knows users.

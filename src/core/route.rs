@@ -89,6 +89,7 @@ fn booted(m: &mut Managers, cx: &mut Cx<'_>, boot: Boot) {
     m.workers.on_booted(cx.now.mono, Rng::new(boot.seed).child(1));
     m.runtime_status.on_booted(cx);
     m.pleg.on_booted(cx);
+    m.server.on_booted(cx);
     let kept = m.offline.on_booted(cx, &boot.kept);
     let alone = !kept.pods.is_empty();
     m.volumes.on_booted(cx, kept.objects, kept.tokens, Rng::new(boot.seed).child(8));

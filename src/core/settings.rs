@@ -71,6 +71,10 @@ pub struct Settings {
     /// `podCIDR`: what a node that stands alone tells the runtime.
     pub pod_cidr: String,
     pub debugging_handlers: bool,
+    /// Which of them there are.
+    pub handlers: Handlers,
+    /// The effective flags as `/flagz` shows them: `name=value` lines, sorted.
+    pub flagz: Bytes,
     /// Whom 10250 answers while nobody can be asked about them.
     pub visitors: Visitors,
     /// How those who ask on 10250 are told apart; None: by `visitors`.
@@ -261,6 +265,35 @@ impl Default for AuthSettings {
     }
 }
 
+/// Handlers of 10250 that have a switch of their own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Handlers {
+    /// `enableSystemLogHandler`
+    pub system_logs: bool,
+    /// `enableProfilingHandler`
+    pub profiling: bool,
+    /// `enableDebugFlagsHandler`
+    pub debug_flags: bool,
+    /// Gates: ContainerCheckpoint, ComponentFlagz, ComponentStatusz.
+    pub checkpoint: bool,
+    pub flagz: bool,
+    pub statusz: bool,
+}
+
+/// Kubelet's defaults.
+impl Default for Handlers {
+    fn default() -> Handlers {
+        Handlers {
+            system_logs: true,
+            profiling: true,
+            debug_flags: true,
+            checkpoint: true,
+            flagz: true,
+            statusz: true,
+        }
+    }
+}
+
 /// Whom the port with TLS answers while nobody can be told apart: credentials are not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Visitors {
@@ -323,6 +356,8 @@ impl Default for Settings {
             iptables_chains: true,
             pod_cidr: String::new(),
             debugging_handlers: true,
+            handlers: Handlers::default(),
+            flagz: Bytes::new(),
             visitors: Visitors::Loopback,
             auth: None,
             stop_pods_on_exit: false,

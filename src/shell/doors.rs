@@ -335,6 +335,9 @@ impl Doors {
             Effect::SendLog { request, log } => self.listen.send_log(request, &log),
             Effect::EndLog { request } => self.listen.end_log(request),
             Effect::Stream { request, url } => self.listen.stream(request, &url),
+            Effect::SendFile { request, root, path } => {
+                self.listen.send_file(request, &root, &path);
+            }
             Effect::Exit(_) => unreachable!("the loop ends itself"),
         }
     }

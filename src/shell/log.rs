@@ -8,6 +8,7 @@ use env_logger::{Builder, Target};
 use log::{Level, LevelFilter, Record};
 use outlet::Outlet;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use steplet_api::time::Time;
@@ -28,6 +29,9 @@ const TRACE_FROM: u32 = 5;
 static FORMAT: OnceLock<Format> = OnceLock::new();
 /// Lines that wait for somebody to print them above a table.
 static HELD: Mutex<Option<Held>> = Mutex::new(None);
+/// The level of files that `--vmodule` does not name, and the highest of those that it does.
+static USUAL: AtomicUsize = AtomicUsize::new(LevelFilter::Info as usize);
+static RAISED: AtomicUsize = AtomicUsize::new(LevelFilter::Off as usize);
 /// Where lines go that nobody holds.
 static STDERR: Mutex<Option<Outlet<io::Stderr>>> = Mutex::new(None);
 /// Beyond this, held lines are dropped, and counted.
@@ -55,6 +59,18 @@ pub fn start_quiet() {
     start_at(Format::Text, LevelFilter::Warn, Vec::new());
 }
 
+/// From now on lines of this verbosity show; what `--vmodule` says of files stays.
+pub fn set_verbosity(verbosity: u32) {
+    set_usual(level(verbosity));
+}
+
+fn set_usual(usual: LevelFilter) {
+    USUAL.store(usual as usize, Ordering::Relaxed);
+    let raised = RAISED.load(Ordering::Relaxed);
+    let most = LevelFilter::iter().find(|level| *level as usize == raised);
+    log::set_max_level(most.unwrap_or(LevelFilter::Off).max(usual));
+}
+
 fn level(verbosity: u32) -> LevelFilter {
     match verbosity {
         TRACE_FROM.. => LevelFilter::Trace,
@@ -66,12 +82,13 @@ fn level(verbosity: u32) -> LevelFilter {
 fn start_at(format: Format, usual: LevelFilter, vmodule: Vec<Pattern>) {
     let format = *FORMAT.get_or_init(|| format);
     let pid = std::process::id();
-    let most = vmodule.iter().map(|(_, verbosity)| level(*verbosity)).fold(usual, Ord::max);
+    let raised = vmodule.iter().map(|(_, verbosity)| level(*verbosity)).max();
     let mut builder = Builder::new();
     // The protocol crates below us log each frame; nobody asked for that.
-    builder.filter_module("steplet", most).target(Target::Pipe(Box::new(Out)));
+    builder.filter_module("steplet", LevelFilter::Trace).target(Target::Pipe(Box::new(Out)));
     builder.format(move |out, record| {
-        if record.level() > usual && !raised(&vmodule, record) {
+        let unusual = record.level() as usize > USUAL.load(Ordering::Relaxed);
+        if unusual && !self::raised(&vmodule, record) {
             return Ok(());
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -82,7 +99,10 @@ fn start_at(format: Format, usual: LevelFilter, vmodule: Vec<Pattern>) {
         out.write_all(line.as_bytes())
     });
     // A logger that is already there was put there by an earlier call.
-    let _ = builder.try_init();
+    if builder.try_init().is_ok() {
+        RAISED.store(raised.unwrap_or(LevelFilter::Off) as usize, Ordering::Relaxed);
+        set_usual(usual);
+    }
 }
 
 /// The words by which a helper process logs as this process does, for `start_as`.

@@ -320,6 +320,7 @@ fn effect_name(effect: &Effect) -> Cow<'static, str> {
         Effect::SendLog { .. } => "SendLog".into(),
         Effect::EndLog { .. } => "EndLog".into(),
         Effect::Stream { .. } => "Stream".into(),
+        Effect::SendFile { .. } => "SendFile".into(),
         Effect::Exit(_) => "Exit".into(),
     }
 }

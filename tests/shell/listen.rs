@@ -99,6 +99,12 @@ impl Site {
                 let log = LogQuery { path, follow, timestamps, ..LogQuery::default() };
                 Effect::SendLog { request: request.id, log: log.into() }
             }
+            "/body" => text(200, request.body.to_vec()),
+            "/file" => {
+                let path = request.query.first().map_or_else(String::new, |(key, _)| key.clone());
+                let root = self.world.dir().to_str().expect("UTF-8").to_owned().into();
+                Effect::SendFile { request: request.id, root, path }
+            }
             "/stream" => {
                 let url = request.query.iter().find(|(key, _)| key == "url");
                 let url = url.map_or_else(String::new, |(_, url)| url.clone());
@@ -181,6 +187,63 @@ fn every_port_answers_in_its_protocol() {
     let turns = site.world.turns;
     assert_eq!(site.world.events_for(Duration::from_millis(300)), []);
     assert!(site.world.turns - turns < 10, "the loop is busy without reason");
+}
+
+#[test]
+fn the_body_of_a_put_comes_with_it() {
+    let mut site = Site::new();
+    let address = site.address(SECURE);
+    site.serve(move || {
+        let put = |parts: &[&str]| {
+            let mut stream = tls(address, "http/1.1");
+            for part in parts {
+                stream.write_all(part.as_bytes()).expect("it is taken");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("it ends well");
+            answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
+        };
+        let head = "PUT /body HTTP/1.1\r\nHost: node\r\nConnection: close\r\n";
+        assert_eq!(put(&[&format!("{head}Content-Length: 1\r\n\r\n4")]), "4");
+        let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(put(&[&chunked, "2\r\n1", "2\r\n1\r\n3\r\n0\r\n\r\n"]), "123");
+        assert_eq!(put(&[&format!("{head}\r\n")]), "");
+        // More than a verbosity needs is cut off.
+        let long = format!("{head}Content-Length: 3000\r\n\r\n{}", "5".repeat(3000));
+        assert_eq!(put(&[&long]), "5".repeat(1024));
+    });
+    assert!(site.asked.iter().all(|request| request.method == "PUT"));
+}
+
+#[test]
+fn files_are_sent_as_they_are() {
+    let mut site = Site::new();
+    let address = site.address(SECURE);
+    let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n % 256) as u8).collect();
+    fs::write(site.world.dir().join("binary"), &bytes).expect("written");
+    fs::write(site.world.dir().join("text"), "one\ntwo\n").expect("written");
+    std::os::unix::fs::symlink("/etc", site.world.dir().join("etc")).expect("linked");
+    site.serve(move || {
+        let mut stream = tls(address, "http/1.1");
+        let request = b"GET /file?binary HTTP/1.0\r\nHost: node\r\n\r\n";
+        stream.write_all(request).expect("it is written");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it ends well");
+        assert!(answer.ends_with(&bytes), "{} bytes", answer.len());
+        let text = get(tls(address, "http/1.1"), "/file?text");
+        assert!(text.contains("content-type: text/plain; charset=utf-8\r\n"), "{text}");
+        assert_eq!(body(&text), "one\ntwo\n");
+        let names = get(tls(address, "http/1.1"), "/file?");
+        assert!(names.contains("<a href=\"text\">text</a>\n"), "{names}");
+        let check = |path: &str, status: &str| {
+            let answer = get(tls(address, "http/1.1"), &format!("/file?{path}"));
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+        };
+        check("nothing", "404");
+        check("etc/passwd", "403");
+    });
+    assert!(site.gone.is_empty());
 }
 
 #[test]

@@ -234,7 +234,9 @@ fn the_sixty_fifth_stream_is_one_too_many() {
             assert!(ask(stream, &url).starts_with("HTTP/1.1 101 "));
         }
         let mut more = tls(address, "http/1.1");
-        assert!(ask(&mut more, &url).starts_with("HTTP/1.1 429 "));
+        let refused = ask(&mut more, &url);
+        assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
+        assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
         drop(open.pop());
         let started = Instant::now();
         while !ask(&mut tls(address, "http/1.1"), &url).starts_with("HTTP/1.1 101 ") {

@@ -131,6 +131,7 @@ pub fn request(id: u64, path: &str) -> Event {
         certificate: None,
         bearer: None,
         upgrade: false,
+        body: Bytes::new(),
     }))
 }
 

@@ -81,6 +81,7 @@ impl Judge for Visitors {
             match effect {
                 Effect::Reply { request, .. } => self.end(*request, "a reply", out),
                 Effect::Stream { request, .. } => self.end(*request, "a stream", out),
+                Effect::SendFile { request, .. } => self.end(*request, "a file", out),
                 Effect::SendLog { request, log } => {
                     self.end(*request, "a log", out);
                     if log.follow {

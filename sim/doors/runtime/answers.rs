@@ -22,11 +22,11 @@ pub fn not_found(what: &str, id: &str) -> RpcError {
     error(RpcError::NOT_FOUND, message)
 }
 
-fn read<M: Message + Default>(body: &[u8]) -> Result<M, RpcError> {
+pub(super) fn read<M: Message + Default>(body: &[u8]) -> Result<M, RpcError> {
     M::decode(body).map_err(|e| error(13, format!("grpc: error unmarshalling request: {e}")))
 }
 
-fn answer(message: impl Message) -> Answer {
+pub(super) fn answer(message: impl Message) -> Answer {
     Ok(Bytes::from(message.encode_to_vec()))
 }
 
@@ -87,23 +87,11 @@ pub fn decode(method: &str, body: &[u8]) -> Result<Work, RpcError> {
             Work::RemoveImage { image: image_name(read::<cri::RemoveImageRequest>(body)?.image) }
         }
         "ImageFsInfo" => Work::ImageFs,
-        "Exec" => {
-            let container = read::<cri::ExecRequest>(body)?.container_id;
-            Work::Stream { kind: "exec", container }
-        }
-        "Attach" => {
-            let container = read::<cri::AttachRequest>(body)?.container_id;
-            Work::Stream { kind: "attach", container }
-        }
-        "PortForward" => {
-            Work::PortForward { sandbox: read::<cri::PortForwardRequest>(body)?.pod_sandbox_id }
-        }
-        "ExecSync" => Work::ExecSync(read(body)?),
-        _ => return Err(unimplemented(method)),
+        _ => return super::streaming::decode(method, body),
     })
 }
 
-fn unimplemented(method: &str) -> RpcError {
+pub(super) fn unimplemented(method: &str) -> RpcError {
     error(RpcError::UNIMPLEMENTED, format!("unknown method {method} for service runtime.v1"))
 }
 
@@ -163,12 +151,7 @@ impl Runtime {
                 answer(())
             }
             Work::ImageFs => answer(self.images.filesystem(wall)),
-            Work::Stream { kind, container } => {
-                // Both answers have the URL only, in the same place.
-                self.stream(kind, &container).and_then(|url| answer(cri::ExecResponse { url }))
-            }
-            Work::PortForward { sandbox } => self.port_forward(&sandbox).and_then(answer),
-            Work::ExecSync(request) => self.exec_sync(&request).and_then(answer),
+            Work::Streaming(work) => self.serve(&work),
             Work::Known(answer) => answer,
         }
     }

@@ -153,15 +153,7 @@ enum Work {
         image: String,
     },
     ImageFs,
-    /// `exec` or `attach`.
-    Stream {
-        kind: &'static str,
-        container: String,
-    },
-    PortForward {
-        sandbox: String,
-    },
-    ExecSync(cri::ExecSyncRequest),
+    Streaming(streaming::Work),
     /// Decided when the call came in: refused, or looked up then and told later.
     Known(Answer),
 }

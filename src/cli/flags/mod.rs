@@ -8,6 +8,7 @@ mod help;
 mod line;
 mod problem;
 mod settings;
+mod shown;
 mod table;
 mod value;
 
@@ -16,6 +17,7 @@ pub use help::help;
 pub use line::{Asked, CommandLine, parse};
 pub use problem::{Place, Problem, told};
 pub use settings::{Host, Settings, settings};
+pub use shown::shown;
 pub(super) use value::{node_ips, tape_max};
 
 use std::collections::BTreeMap;

@@ -41,6 +41,7 @@ runtime! {
     STOP_CONTAINER = "StopContainer", REMOVE_CONTAINER = "RemoveContainer",
     LIST_CONTAINERS = "ListContainers", CONTAINER_STATUS = "ContainerStatus",
     EXEC = "Exec", ATTACH = "Attach", PORT_FORWARD = "PortForward", EXEC_SYNC = "ExecSync",
+    CHECKPOINT_CONTAINER = "CheckpointContainer",
 }
 images! { IMAGE_STATUS = "ImageStatus", PULL_IMAGE = "PullImage", LIST_IMAGES = "ListImages",
 IMAGE_FS_INFO = "ImageFsInfo" }

@@ -128,6 +128,10 @@ impl Kernel {
             KernelOp::ReadSignals { root_dir, imagefs } => {
                 Ok(KernelReply::Signals(signals::read(root_dir, imagefs)))
             }
+            KernelOp::SetVerbosity(verbosity) => {
+                crate::shell::log::set_verbosity(*verbosity);
+                Ok(KernelReply::Done)
+            }
             KernelOp::Figures => unreachable!("the reactor answers with its own figures"),
         }
     }

@@ -15,7 +15,9 @@ pub use address::Listeners;
 pub use certificate::Tls;
 
 use super::splice::Pump;
+use super::splice::below::{self, Found};
 use super::{Door, Inbox, reason};
+use bytes::Bytes;
 use certificate::Certificate;
 use connection::{Connection, Origin, Said};
 use date::Dates;
@@ -266,7 +268,7 @@ impl Listen {
         let more = connection.go_on(now, self.dates.now(), &mut said);
         for word in said {
             match word {
-                Said::Request(id, head) => self.asked(index, id, &head, inbox),
+                Said::Request(id, head, body) => self.asked(index, id, (&head, body), inbox),
                 Said::Gone(id) => self.gone(index, id, inbox),
             }
         }
@@ -285,7 +287,13 @@ impl Listen {
         }
     }
 
-    fn asked(&mut self, index: usize, id: u64, head: &RequestHead, inbox: &mut Inbox) {
+    fn asked(
+        &mut self,
+        index: usize,
+        id: u64,
+        (head, body): (&RequestHead, Bytes),
+        inbox: &mut Inbox,
+    ) {
         let Some(origin) = self.connections.get(&index).map(|c| c.origin) else { return };
         let (requests, held) = self.load(origin.listener);
         if requests >= REQUESTS_MAX {
@@ -304,6 +312,7 @@ impl Listen {
                 if let Some(connection) = self.connections.get_mut(&index) {
                     connection.opened(id, request);
                     event.certificate = connection.certificate();
+                    event.body = body;
                     if event.upgrade {
                         connection.keep_head(head);
                     }
@@ -377,6 +386,33 @@ impl Listen {
             self.settle(request);
         }
         match opened {
+            Ok(pump) => {
+                if let Some(connection) = self.connections.get_mut(&index) {
+                    connection.start_log(id, pump);
+                    self.enqueue(index);
+                }
+            }
+            Err((status, why)) => self.refuse(index, id, status, format!("{why}\n")),
+        }
+    }
+
+    pub fn send_file(&mut self, request: RequestId, root: &str, path: &str) {
+        let logs: usize = self.connections.values().map(|c| c.logs()).sum();
+        let Some((index, id)) = self.settle(request) else { return };
+        let found = match logs < LOGS_MAX {
+            true => below::look(root, path),
+            false => Err((429, format!("Too Many Requests: {LOGS_MAX} logs are being read"))),
+        };
+        let pump = match found {
+            Ok(Found::Directory(page)) => {
+                let content_type = "text/html; charset=utf-8".into();
+                let reply = Reply { status: 200, content_type, body: page.into() };
+                return self.answer(index, id, reply);
+            }
+            Ok(Found::File(file)) => Pump::raw(file).map_err(|error| (500, reason(&error))),
+            Err(refusal) => Err(refusal),
+        };
+        match pump {
             Ok(pump) => {
                 if let Some(connection) = self.connections.get_mut(&index) {
                     connection.start_log(id, pump);

@@ -9,6 +9,7 @@
 //!                +-----------+--> Over     to the end; enough; no log
 //! ```
 
+pub mod below;
 mod lines;
 mod tail;
 
@@ -48,6 +49,8 @@ pub struct Pump {
     pause: Span,
     /// Since when another file lies at the path.
     rotated: Option<Mono>,
+    /// No log: its bytes are sent as they are, of this type.
+    raw: Option<&'static str>,
 }
 
 enum Phase {
@@ -121,7 +124,37 @@ impl Pump {
             },
             pause: PAUSE_MIN,
             rotated: None,
+            raw: None,
         })
+    }
+
+    /// Any file as it is, as far as it goes now.
+    pub fn raw(file: File) -> io::Result<Pump> {
+        let metadata = file.metadata()?;
+        let mut first = [0; 512];
+        let n = file.read_at(&mut first, 0)?;
+        let is_text =
+            first[..n].iter().all(|byte| *byte >= b' ' || b"\t\n\r\x0c\x1b".contains(byte));
+        let kind = if is_text { "text/plain; charset=utf-8" } else { "application/octet-stream" };
+        Ok(Pump {
+            path: String::new(),
+            until: Until::Offset(metadata.len()),
+            file,
+            place: Inode::of(&metadata),
+            offset: 0,
+            lines: Lines::new(&LogQuery::default()),
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            phase: Phase::Reading,
+            pause: PAUSE_MIN,
+            rotated: None,
+            raw: Some(kind),
+        })
+    }
+
+    pub fn content_type(&self) -> &'static str {
+        self.raw.unwrap_or("text/plain")
     }
 
     /// Nothing more will be written: what is there is still sent.
@@ -211,6 +244,10 @@ impl Pump {
 
     /// Writes what the input says; with `last` also a line that has no end.
     fn show(&mut self, last: bool) -> Result<(), String> {
+        if self.raw.is_some() {
+            self.output.append(&mut self.input);
+            return Ok(());
+        }
         let read = self.lines.read(&self.input, last, &mut self.output).map_err(|what| {
             format!("failed to get parse function: unsupported log format: {:?}", what.0)
         })?;

@@ -53,6 +53,7 @@ pub fn call_name(call: &Call) -> Cow<'static, str> {
             KernelOp::ListCgroups { .. } => "ListCgroups",
             KernelOp::ReadSignals { .. } => "ReadSignals",
             KernelOp::Figures => "Figures",
+            KernelOp::SetVerbosity(_) => "SetVerbosity",
         },
         Call::Helper(op) => match op {
             HelperOp::SetUpPod(_) => "SetUpPod",

@@ -50,12 +50,14 @@ const EVENT_IDS: [Id; 7] = [
 ];
 
 /// In the order of the variants of `Effect`.
-const EFFECT_IDS: [Id; 6] = [
+const EFFECT_IDS: [Id; 8] = [
     Id::NewToken,   // Call
     Id::OldToken,   // Cancel
     Id::OldRequest, // Reply
     Id::OldRequest, // SendLog
     Id::OldRequest, // EndLog
+    Id::OldRequest, // Stream
+    Id::OldRequest, // SendFile
     Id::Absent,     // Exit
 ];
 
@@ -309,6 +311,7 @@ mod tests {
             certificate: None,
             bearer: None,
             upgrade: false,
+            body: Bytes::new(),
         }))
     }
 
@@ -323,6 +326,8 @@ mod tests {
             Effect::Reply { request: RequestId(900), reply },
             Effect::SendLog { request: RequestId(901), log: Box::new(LogQuery::default()) },
             Effect::EndLog { request: RequestId(901) },
+            Effect::Stream { request: RequestId(902), url: "http://127.0.0.1:1/".into() },
+            Effect::SendFile { request: RequestId(903), root: "/".into(), path: "a".into() },
             Effect::Exit(-1),
         ]
     }
@@ -352,7 +357,7 @@ mod tests {
         assert_eq!(ids(&events, Alphabet::Event), [0, 0, 0, 1, 0]);
         let effects: Vec<_> =
             effects().iter().map(|effect| postcard::to_allocvec(effect).unwrap()).collect();
-        assert_eq!(ids(&effects, Alphabet::Effect), [0, 0, 0, 1, 1, 0]);
+        assert_eq!(ids(&effects, Alphabet::Effect), [0, 0, 0, 1, 1, 2, 3, 0]);
         assert_eq!(done_token(&events[1]), Some(Token(300)));
         assert_eq!(done_token(&events[0]), None);
     }

@@ -88,6 +88,7 @@ pub fn effect_kind(effect: &Effect) -> String {
         Effect::SendLog { .. } => "SendLog".into(),
         Effect::EndLog { .. } => "EndLog".into(),
         Effect::Stream { .. } => "Stream".into(),
+        Effect::SendFile { .. } => "SendFile".into(),
         Effect::Exit(_) => "Exit".into(),
     }
 }
@@ -245,6 +246,9 @@ pub fn effect_words(effect: &Effect) -> String {
         Effect::SendLog { request, log } => format!("send {} to request {}", log.path, request.0),
         Effect::EndLog { request } => format!("end the log of request {}", request.0),
         Effect::Stream { request, .. } => format!("stream for request {}", request.0),
+        Effect::SendFile { request, root, path } => {
+            format!("send {root}/{path} to request {}", request.0)
+        }
         Effect::Exit(status) => format!("exit {status}"),
     }
 }
@@ -276,6 +280,7 @@ fn call_words(call: &Call) -> String {
             KernelOp::RemoveCgroup { path }
             | KernelOp::RemoveSlice { path }
             | KernelOp::ListCgroups { path } => path.clone(),
+            KernelOp::SetVerbosity(verbosity) => verbosity.to_string(),
             KernelOp::ReadSignals { .. } | KernelOp::Figures => String::new(),
         },
         Call::Helper(op) => match op {

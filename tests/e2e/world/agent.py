@@ -95,6 +95,11 @@ def never(what, probe, seconds):
 
 def get(path, port=10255, tls=None, timeout=10, headers=None, host="127.0.0.1"):
     """(status, body) of one GET; port 10250 is asked over TLS, whoever signed its certificate."""
+    return ask("GET", path, port, tls=tls, timeout=timeout, headers=headers, host=host)
+
+
+def ask(method, path, port, body=None, tls=None, timeout=10, headers=None, host="127.0.0.1"):
+    """(status, body) of one request."""
     if tls is None:
         tls = port == 10250
     if tls:
@@ -104,7 +109,7 @@ def get(path, port=10255, tls=None, timeout=10, headers=None, host="127.0.0.1"):
     else:
         connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
-        connection.request("GET", path, headers=headers or {})
+        connection.request(method, path, body=body, headers=headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

@@ -18,9 +18,9 @@ pub(super) fn page(facts: &Facts, now: Now, requests: &BTreeMap<String, u64>) ->
     runtime(&mut out, facts);
     node(&mut out, facts);
     certificates(&mut out, facts, now);
-    head(&mut out, "kubelet_http_requests_total", "counter", "Requests served, by path.");
-    for (path, count) in requests {
-        line(&mut out, "kubelet_http_requests_total", &format!("path=\"{path}\""), *count);
+    head(&mut out, "kubelet_http_requests_total", "counter", "Requests served.");
+    for (labels, count) in requests {
+        line(&mut out, "kubelet_http_requests_total", labels, *count);
     }
     out
 }

@@ -67,7 +67,7 @@ fn all<'a>(request: &'a Request, name: &'a str) -> impl Iterator<Item = &'a str>
     named.map(|(_, value)| value.as_str())
 }
 
-fn find<'a>(
+pub(super) fn find<'a>(
     facts: &'a Facts,
     namespace: &str,
     pod: &str,

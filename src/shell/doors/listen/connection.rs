@@ -20,8 +20,11 @@ use steplet_core::time::{Mono, Span};
 use steplet_wire::http_server::{Event, HttpServer, Length, Protocol, RequestHead};
 use steplet_wire::tls::TlsSession;
 
-/// A request's body; no endpoint of ours takes one yet.
+/// A request's body; the only one that is looked at is that of a PUT.
 const BODY_MAX: u64 = 64 * 1024;
+/// What is kept of the body of a PUT, and how many such requests may be waiting for theirs.
+const BODY_KEPT: usize = 1024;
+const HELD_MOST: usize = 4;
 /// Bytes read, and bytes written, before the HTTP connection is polled again.
 const ROUND: usize = 64 * 1024;
 const READ: usize = 16 * 1024;
@@ -62,6 +65,8 @@ pub struct Connection {
     stuck: bool,
     /// The answer whose turn it is.
     next_answer: u64,
+    /// Requests that are asked when their body is whole.
+    held: BTreeMap<u64, (Box<RequestHead>, Vec<u8>)>,
     /// Of a request for a stream: what the runtime is to be told.
     head: Option<Box<RequestHead>>,
     /// It waits in the listener's queue.
@@ -92,7 +97,7 @@ enum Answer {
 
 /// What the listener has to know.
 pub enum Said {
-    Request(u64, Box<RequestHead>),
+    Request(u64, Box<RequestHead>, Bytes),
     /// The request is over before its answer was, or a log has come to its end.
     Gone(u64),
 }
@@ -122,6 +127,7 @@ impl Connection {
             half_closed: false,
             stuck: false,
             next_answer: 0,
+            held: BTreeMap::new(),
             head: None,
             queued: false,
         }
@@ -147,7 +153,8 @@ impl Connection {
     }
 
     fn is_idle(&self) -> bool {
-        let idle = self.http.as_ref().is_none_or(HttpServer::is_idle);
+        // Who is slow with a body asks for nothing yet.
+        let idle = !self.held.is_empty() || self.http.as_ref().is_none_or(HttpServer::is_idle);
         idle && self.open.is_empty() && self.answers.is_empty()
     }
 
@@ -263,7 +270,10 @@ impl Connection {
 
     pub fn reply(&mut self, id: u64, reply: Reply, date: &str) {
         let Some(http) = &mut self.http else { return };
-        let headers = [("content-type", &*reply.content_type), ("date", date)];
+        let mut headers = vec![("content-type", &*reply.content_type), ("date", date)];
+        if reply.status == 429 {
+            headers.push(("retry-after", "1"));
+        }
         http.respond(id, reply.status, &headers, Length::Exact(reply.body.len() as u64));
         self.answers.insert(id, Answer::Whole(reply.body));
     }
@@ -438,9 +448,14 @@ impl Connection {
                 Event::Request { id, head } => {
                     self.served = true;
                     self.progress = now;
-                    said.push(Said::Request(id, head));
+                    if head.method == "PUT" && self.held.len() < HELD_MOST {
+                        self.held.insert(id, (head, Vec::new()));
+                    } else {
+                        said.push(Said::Request(id, head, Bytes::new()));
+                    }
                 }
                 Event::Gone { id } => {
+                    self.held.remove(&id);
                     self.answers.remove(&id);
                     said.push(Said::Gone(id));
                 }
@@ -455,11 +470,18 @@ impl Connection {
                 Event::Closed => closed = true,
                 Event::Body { id, data } => {
                     self.progress = now;
+                    if let Some((_, body)) = self.held.get_mut(&id) {
+                        let room = BODY_KEPT.saturating_sub(body.len()).min(data.len());
+                        body.extend_from_slice(&data[..room]);
+                    }
                     if let Some(tunnel) = self.tunnel(id) {
                         tunnel.feed(&data);
                     }
                 }
                 Event::BodyEnd { id } => {
+                    if let Some((head, body)) = self.held.remove(&id) {
+                        said.push(Said::Request(id, head, body.into()));
+                    }
                     if let Some(tunnel) = self.tunnel(id) {
                         tunnel.client_ended();
                     }
@@ -602,10 +624,11 @@ impl Answer {
             Answer::Stream(tunnel) => return stream(tunnel, http, id, date),
             Answer::Log { pump, begun } => (pump, begun),
         };
+        let kind = pump.content_type();
         let flow = pump.go_on(now);
         if !*begun && !matches!(flow, Flow::More | Flow::Broken(_)) {
             *begun = true;
-            let headers = [("content-type", "text/plain"), ("date", date)];
+            let headers = [("content-type", kind), ("date", date)];
             http.respond(id, 200, &headers, Length::Unknown);
         }
         match flow {

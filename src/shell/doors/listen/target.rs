@@ -1,6 +1,7 @@
 //! The target of a request, taken apart: path and query, percent-decoded, as the core wants them.
 
 use super::connection::Origin;
+use bytes::Bytes;
 use steplet_core::event::Request;
 use steplet_core::ids::RequestId;
 use steplet_wire::http_server::{RequestHead, Version};
@@ -39,6 +40,7 @@ pub fn request(id: RequestId, origin: Origin, head: &RequestHead) -> Result<Requ
         certificate: None,
         bearer: None,
         upgrade: wants_upgrade(head),
+        body: Bytes::new(),
     })
 }
 
