@@ -25,7 +25,7 @@ pub use node::{
 pub use patch::{MergeKeys, NODE_STATUS_KEYS, POD_STATUS_KEYS, merge_patch};
 pub use service::{Service, ServicePort, ServiceSpec};
 pub use token::{BoundObjectReference, TokenRequest, TokenRequestSpec, TokenRequestStatus};
-pub use watch::{ApiStatus, List, OnlyMeta, WatchKind, WatchLine, kind_of_line};
+pub use watch::{ApiStatus, List, OnlyMeta, OnlyStatus, WatchKind, WatchLine, kind_of_line};
 
 crate::meta::named!(
     Node,

@@ -5,12 +5,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::json::{from_slice, object};
 use crate::meta::{ListMeta, ObjectMeta};
+use crate::status::PodStatus;
 
 object! {
     /// Status of meta/v1: why a request was not done.
@@ -23,6 +24,12 @@ object! {
         /// NotFound, Conflict, AlreadyExists, Expired, TooManyRequests, ...
         "reason" reason: Box<str>,
         "code" code: i32,
+    }
+
+    /// A pod, when what it asks for is known.
+    pub struct OnlyStatus {
+        "metadata" metadata: ObjectMeta,
+        "status" status: PodStatus,
     }
 
     /// Any object, when only its name is wanted.
@@ -57,12 +64,28 @@ pub enum WatchKind {
     Error,
 }
 
-/// The object of a line.
-pub struct WatchLine<T>(pub T);
+/// A line whose object is of a kind that is known.
+pub struct WatchLine<T> {
+    pub kind: WatchKind,
+    pub object: T,
+}
 
 /// The kind of a line, without a look at its object. Errors: what is wrong with the line.
 pub fn kind_of_line(line: &[u8]) -> Result<WatchKind, String> {
-    match &*from_slice::<Kind>(line)?.0 {
+    from_slice::<WatchLine<Skipped>>(line).map(|line| line.kind)
+}
+
+#[derive(Default)]
+struct Skipped;
+
+impl<'de> Deserialize<'de> for Skipped {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Skipped, D::Error> {
+        IgnoredAny::deserialize(from).map(|_| Skipped)
+    }
+}
+
+fn kind_of(word: &str) -> Result<WatchKind, String> {
+    match word {
         "ADDED" | "MODIFIED" => Ok(WatchKind::Set),
         "DELETED" => Ok(WatchKind::Deleted),
         "BOOKMARK" => Ok(WatchKind::Bookmark),
@@ -71,22 +94,16 @@ pub fn kind_of_line(line: &[u8]) -> Result<WatchKind, String> {
     }
 }
 
-struct Kind(Box<str>);
-
-impl<'de> Deserialize<'de> for Kind {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
-        field::<D, IgnoredAny, _>(from, |kind, _| Kind(kind))
-    }
-}
-
-impl<'de, T: DeserializeOwned + Default> Deserialize<'de> for WatchLine<T> {
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for WatchLine<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<WatchLine<T>, D::Error> {
-        field::<D, T, _>(from, |_, object| WatchLine(object.unwrap_or_default()))
+        let (kind, object) = fields::<D, T>(from)?;
+        let kind = kind_of(&kind).map_err(serde::de::Error::custom)?;
+        Ok(WatchLine { kind, object: object.unwrap_or_default() })
     }
 }
 
 /// Reads `{"type": ..., "object": ...}`.
-fn field<'de, D, T, R>(from: D, make: impl FnOnce(Box<str>, Option<T>) -> R) -> Result<R, D::Error>
+fn fields<'de, D, T>(from: D) -> Result<(Box<str>, Option<T>), D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -115,7 +132,7 @@ where
         }
     }
 
-    from.deserialize_map(Line(PhantomData)).map(|(kind, object)| make(kind, object))
+    from.deserialize_map(Line(PhantomData))
 }
 
 #[cfg(test)]
@@ -134,7 +151,7 @@ mod tests {
         check(r#"{"type":"NEW"}"#, Err("a watch says \"NEW\"".into()));
         assert!(kind_of_line(b"{\"type\":\"ADD").is_err() && kind_of_line(b"").is_err());
         let pod = r#"{"type":"ADDED","object":{"metadata":{"name":"web"}}}"#;
-        let pod = from_slice::<WatchLine<Pod>>(pod.as_bytes()).expect("a pod").0;
+        let pod = from_slice::<WatchLine<Pod>>(pod.as_bytes()).expect("a pod").object;
         assert_eq!(&*pod.metadata.name, "web");
     }
 }

@@ -159,36 +159,29 @@ impl Reflector {
         T: DeserializeOwned + Default + Named,
     {
         let State::Watching { call, since } = self.state else { return None };
-        let kind = kind_of_line(line);
-        if let Ok(WatchKind::Error) | Err(_) = kind {
-            match kind {
-                // What it would have said is lost: only a new list can tell.
-                Err(why) => self.complain(format!("a line of the watch cannot be read: {why}")),
-                Ok(_) => {
-                    let status = json::from_slice::<WatchLine<ApiStatus>>(line).map(|it| it.0);
-                    let refusal = Refusal::of_status(status.unwrap_or_default());
-                    // That it is only behind is no trouble, and the list may come at once.
-                    match refusal.is_expired() {
-                        true => self.pause = None,
-                        false => self.complain(refusal.message),
-                    }
+        let (kind, read) = match json::from_slice::<WatchLine<T>>(line) {
+            Ok(line) if line.kind != WatchKind::Error => (line.kind, Ok(line.object)),
+            // Its object cannot be read, or is no T, or it is no line at all.
+            other => match kind_of_line(line) {
+                Ok(kind) if kind != WatchKind::Error => (kind, Err(other.err())),
+                kind => {
+                    self.broken(line, kind);
+                    cx.cancel(call);
+                    self.rest(cx, true);
+                    return None;
                 }
-            }
-            cx.cancel(call);
-            self.rest(cx, true);
-            return None;
-        }
+            },
+        };
         if cx.now.mono.since(since) >= LASTED {
             (self.pause, self.problem) = (None, None);
         }
-        let read = json::from_slice::<WatchLine<T>>(line).map(|it| it.0);
         let object = match read {
             Ok(object) => object,
             Err(why) => {
                 let line = json::from_slice::<WatchLine<OnlyMeta>>(line);
-                let meta = line.map_or_else(|_| ObjectMeta::default(), |line| line.0.metadata);
-                return (kind == Ok(WatchKind::Set))
-                    .then_some(Change::Unreadable(Box::new((meta, why))));
+                let meta = line.map_or_else(|_| ObjectMeta::default(), |it| it.object.metadata);
+                let unread = (meta, why.unwrap_or_default());
+                return (kind == WatchKind::Set).then_some(Change::Unreadable(Box::new(unread)));
             }
         };
         let version = &*object.metadata().resource_version;
@@ -196,9 +189,24 @@ impl Reflector {
             self.version = version.into();
         }
         match kind {
-            Ok(WatchKind::Set) => Some(Change::Set(object)),
-            Ok(WatchKind::Deleted) => Some(Change::Gone(object)),
-            Ok(WatchKind::Bookmark | WatchKind::Error) | Err(_) => None,
+            WatchKind::Set => Some(Change::Set(object)),
+            WatchKind::Deleted => Some(Change::Gone(object)),
+            WatchKind::Bookmark | WatchKind::Error => None,
+        }
+    }
+
+    /// A line that ends the watch.
+    fn broken(&mut self, line: &[u8], kind: Result<WatchKind, String>) {
+        if let Err(why) = kind {
+            // What it would have said is lost: only a new list can tell.
+            return self.complain(format!("a line of the watch cannot be read: {why}"));
+        }
+        let status = json::from_slice::<WatchLine<ApiStatus>>(line).map(|line| line.object);
+        let refusal = Refusal::of_status(status.unwrap_or_default());
+        // That it is only behind is no trouble, and the list may come at once.
+        match refusal.is_expired() {
+            true => self.pause = None,
+            false => self.complain(refusal.message),
         }
     }
 

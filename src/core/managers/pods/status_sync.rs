@@ -24,17 +24,21 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use steplet_api::cluster::{POD_STATUS_KEYS, merge_patch};
+use steplet_api::cluster::{OnlyStatus, POD_STATUS_KEYS, merge_patch};
 use steplet_api::json;
+use steplet_api::meta::ObjectMeta;
 use steplet_api::pod::Pod;
 use steplet_api::pod_facts::is_static;
-use steplet_api::status::{PodCondition, PodStatus, phase};
+use steplet_api::status::{ContainerState, ContainerStatus, PodCondition, PodStatus, phase};
 
 /// After a failure, doubled up to the most: upstream looks again every ten seconds.
 const REST: Span = Span::from_secs(1);
 /// After an outage.
 const BACK: Span = Span::from_millis(100);
 const REST_MOST: Span = Span::from_secs(10);
+/// How long what only tells more of a start under way is kept back: the next word will say it too. Upstream looks at
+/// the runtime once a second, and mostly does not see it at all.
+const DETAILS: Span = Span::from_secs(1);
 /// Requests under way at once.
 const AT_ONCE: usize = 8;
 /// Conditions that a kubelet writes. All others are somebody else's.
@@ -56,6 +60,8 @@ pub struct StatusSync {
     /// To be compared with what the API server has.
     wanted: BTreeSet<PodUid>,
     under_way: BTreeSet<PodUid>,
+    /// Details are kept back until then.
+    held: BTreeMap<PodUid, Mono>,
     /// The objects as they were answered, newer than what the watch has brought.
     answered: BTreeMap<PodUid, Answered>,
     rest: Option<Span>,
@@ -99,6 +105,7 @@ impl StatusSync {
             }
             PodNote::Forgotten { uid } | PodNote::Unconfigured { uid } => {
                 self.wanted.remove(uid);
+                self.held.remove(uid);
                 self.answered.remove(uid);
             }
             PodNote::SourcesReady
@@ -110,7 +117,9 @@ impl StatusSync {
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.not_before.filter(|_| !self.wanted.is_empty())
+        let rest = self.not_before.filter(|_| !self.wanted.is_empty());
+        let held = self.held.iter().filter(|(uid, _)| !self.wanted.contains(*uid));
+        held.map(|(_, at)| *at).chain(rest).min()
     }
 
     pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
@@ -119,6 +128,8 @@ impl StatusSync {
     }
 
     pub(crate) fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        let due = self.held.iter().filter(|(_, at)| **at <= cx.now.mono);
+        self.wanted.extend(due.map(|(uid, _)| uid.clone()));
         if self.not_before.is_some_and(|at| at <= cx.now.mono) {
             self.not_before = None;
             self.go_on(cx);
@@ -133,8 +144,8 @@ impl StatusSync {
                 match answer {
                     Ok(body) => {
                         (self.rest, self.problem) = (None, None);
-                        if let Ok(pod) = json::from_slice::<Pod>(&body) {
-                            let version = version(&pod);
+                        if let Ok(pod) = json::from_slice::<OnlyStatus>(&body) {
+                            let version = version(&pod.metadata);
                             let (uid_of, status) = (pod.metadata.uid, pod.status);
                             let answered = Answered { uid: uid_of, version, status };
                             self.answered.insert(uid.clone(), answered);
@@ -180,7 +191,7 @@ impl StatusSync {
         while let Some(uid) = self.wanted.pop_first() {
             if self.under_way.contains(&uid) || self.under_way.len() >= AT_ONCE {
                 later.insert(uid);
-            } else if let Some((ask, call)) = self.next(cx.facts, &uid) {
+            } else if let Some((ask, call)) = self.next(cx.facts, cx.now.mono, &uid) {
                 self.under_way.insert(uid);
                 cx.call(ask, call);
             }
@@ -189,14 +200,25 @@ impl StatusSync {
     }
 
     /// What is to be written of a pod, or that it is to go.
-    fn next(&mut self, facts: &Facts, uid: &PodUid) -> Option<(Ask, Call)> {
+    fn next(&mut self, facts: &Facts, now: Mono, uid: &PodUid) -> Option<(Ask, Call)> {
+        let held = self.held.remove(uid);
         let object = facts.sources.object(uid)?;
         let has = self.shown(uid, object);
         let status = facts.statuses.status(uid);
         if let Some(status) = status {
             let new = merged(status, &has);
-            let (before, after) = (json!({ "status": has }), json!({ "status": new }));
-            if let Some(mut patch) = merge_patch(&before, &after, POD_STATUS_KEYS) {
+            if new != has && only_details(&new, &has) {
+                let until = held.unwrap_or(now + DETAILS);
+                if now < until {
+                    self.held.insert(uid.clone(), until);
+                    return None;
+                }
+            }
+            let patch = (new != has).then(|| {
+                let (before, after) = (json!({ "status": has }), json!({ "status": new }));
+                merge_patch(&before, &after, POD_STATUS_KEYS)
+            });
+            if let Some(mut patch) = patch.flatten() {
                 patch["metadata"] = json!({ "uid": object.metadata.uid });
                 let path = format!("{}/status", path(object));
                 let call = request(Verb::Patch, path, json::to_vec(&patch).into(), Lane::Main);
@@ -218,7 +240,8 @@ impl StatusSync {
     fn shown(&mut self, uid: &PodUid, object: &Pod) -> PodStatus {
         match self.answered.get(uid) {
             Some(answered)
-                if answered.uid == object.metadata.uid && answered.version > version(object) =>
+                if answered.uid == object.metadata.uid
+                    && answered.version > version(&object.metadata) =>
             {
                 answered.status.clone()
             }
@@ -247,8 +270,8 @@ fn path(object: &Pod) -> String {
 }
 
 /// Versions of one object grow. One that is no number is as good as the newest.
-fn version(pod: &Pod) -> u64 {
-    pod.metadata.resource_version.parse().unwrap_or(0)
+fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.parse().unwrap_or(0)
 }
 
 /// Our status, with what others have put beside it.
@@ -268,9 +291,57 @@ pub fn merged(ours: &PodStatus, has: &PodStatus) -> PodStatus {
     status
 }
 
+/// The pod is starting as it was before, and nothing that somebody may wait for has changed.
+fn only_details(new: &PodStatus, has: &PodStatus) -> bool {
+    let starting = |status: &PodStatus| &*status.phase == phase::PENDING;
+    let same = |(new, has): (&ContainerStatus, &ContainerStatus)| {
+        let made = |state: &ContainerState| {
+            state.waiting.as_ref().is_some_and(|waiting| waiting.reason.is_empty())
+        };
+        let waits = has.state.waiting.is_some();
+        new.name == has.name && (new.state == has.state || made(&new.state) && waits)
+    };
+    let all = |new: &[ContainerStatus], has: &[ContainerStatus]| {
+        new.len() == has.len() && new.iter().zip(has).all(same)
+    };
+    starting(new)
+        && starting(has)
+        && has.start_time.is_some()
+        && (&new.reason, &new.message) == (&has.reason, &has.message)
+        && new.observed_generation == has.observed_generation
+        && all(&new.container_statuses, &has.container_statuses)
+        && all(&new.init_container_statuses, &has.init_container_statuses)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_tells_more_of_a_start() {
+        let check = |new: &str, has: &str, want| {
+            let read = |text: &str| json::from_slice::<PodStatus>(text.as_bytes()).expect("JSON");
+            assert_eq!(only_details(&read(new), &read(has)), want, "{new} on {has}");
+        };
+        let pod = |state: &str| {
+            format!(
+                r#"{{"phase":"Pending","startTime":"2026-01-01T00:00:00Z","containerStatuses":[{{
+                "name":"c","state":{{{state}}}}}]}}"#
+            )
+        };
+        let (creating, made) = (r#""waiting":{"reason":"ContainerCreating"}"#, r#""waiting":{}"#);
+        let (creating, made) = (pod(creating), pod(made));
+        let backing_off = pod(r#""waiting":{"reason":"ImagePullBackOff"}"#);
+        let running = pod(r#""running":{}"#);
+        check(&made, &creating, true);
+        check(&made.replace(r#","cont"#, r#","podIP":"10.0.0.1","cont"#), &creating, true);
+        check(&backing_off, &creating, false);
+        check(&running, &creating, false);
+        check(&made, &running, false);
+        check(&creating.replace("Pending", "Failed"), &creating, false);
+        check(&creating, r#"{"phase":"Pending"}"#, false);
+        check(&creating.replace(r#"{"ph"#, r#"{"reason":"Evicted","ph"#), &creating, false);
+    }
 
     #[test]
     fn conditions_of_others_are_kept() {

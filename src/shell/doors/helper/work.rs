@@ -29,6 +29,11 @@ use steplet_core::event::{DiskReply, Fault, FaultKind, HelperReply, Outcome};
 /// Bytes of one job or answer: a manifest of 10 MiB can grow fourfold in its canonical form.
 pub const FRAME_MAX: usize = 64 << 20;
 
+thread_local! {
+    /// Where cgroups are mounted does not change while a helper lives.
+    static CGROUPS: kernel::Kernel = kernel::Kernel::new();
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Job {
     SetUpPod(Box<PodSetup>, Opened),
@@ -233,7 +238,7 @@ impl Job {
                 Outcome::Helper(Ok(HelperReply::Chains(chains::keep(whole))))
             }
             Job::Keep(change) => helper(change.run()),
-            Job::Kernel(op) => Outcome::Kernel(kernel::Kernel::new().apply(&op)),
+            Job::Kernel(op) => Outcome::Kernel(CGROUPS.with(|kernel| kernel.apply(&op))),
             Job::LookUp { host, port } => Outcome::Disk(look_up(&host, port).map(DiskReply::Names)),
             Job::AskPlugin(asked) => {
                 Outcome::Disk(plugin::ask(&asked).map(|text| DiskReply::Text(text.into())))
