@@ -215,6 +215,12 @@ impl Ledger {
                 self.url = boot.settings.static_pod_url.clone();
                 self.files_read = boot.settings.static_pod_path.is_empty();
                 self.api_read = boot.settings.api.is_none();
+                // What was kept counts until the API server says otherwise.
+                for kept in boot.kept.iter().filter(|kept| kept.name.starts_with("pod-")) {
+                    if let Ok(object) = serde_json::from_slice(&kept.body) {
+                        self.take(News::Set(object));
+                    }
+                }
             }
             _ => {}
         }
@@ -225,7 +231,7 @@ impl Ledger {
         match (call, outcome) {
             (Some(Call::Api(call)), _) => {
                 let news = self.told.answer(&call, outcome);
-                self.api_read |= news.is_some();
+                self.api_read |= matches!(news, Some(News::All(_)));
                 news.map(|news| self.take(news)).is_some()
             }
             (Some(Call::Disk(DiskOp::ReadManifests { .. })), Outcome::Disk(Ok(reply))) => {
@@ -250,7 +256,11 @@ impl Ledger {
     fn take(&mut self, news: News) -> bool {
         let changed = match &news {
             News::All(objects) => {
-                self.known.replace_objects(objects);
+                self.known.list_objects(objects);
+                true
+            }
+            News::Absent { namespace, name } => {
+                self.known.forget_objects(namespace, name);
                 true
             }
             News::Set(object) => self.known.put_object(object),

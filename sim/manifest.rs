@@ -205,12 +205,25 @@ impl Files {
         self.objects.remove(uid.unwrap_or_default()).is_some()
     }
 
-    /// The API server has these pods and no others.
-    pub fn replace_objects(&mut self, objects: &[Value]) {
-        self.objects.clear();
+    /// The API server lists these pods. What it does not list may be there all the same, but not under a name that it
+    /// has another pod of.
+    pub fn list_objects(&mut self, objects: &[Value]) {
         for object in objects {
             self.put_object(object);
         }
+        let uid =
+            |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let listed: std::collections::BTreeSet<String> = objects.iter().map(uid).collect();
+        let keys: std::collections::BTreeSet<PodKey> = (self.objects.iter())
+            .filter(|(uid, _)| listed.contains(*uid))
+            .map(|(_, pod)| pod.key.clone())
+            .collect();
+        self.objects.retain(|uid, pod| listed.contains(uid) || !keys.contains(&pod.key));
+    }
+
+    /// The API server, asked for this name alone, has no pod of it.
+    pub fn forget_objects(&mut self, namespace: &str, name: &str) {
+        self.objects.retain(|_, pod| pod.key.namespace != namespace || pod.key.name != name);
     }
 
     /// The pod of the API server with this uid, even when it is to go.
@@ -305,7 +318,9 @@ mod tests {
         assert_eq!(files.pods().count(), 1);
         files.put_object(&object(json!({"metadata.deletionTimestamp": "t"})));
         assert_eq!((files.pods().count(), files.objects().count()), (0, 1));
-        files.replace_objects(&[]);
+        files.list_objects(&[]);
+        assert_eq!(files.objects().count(), 1, "a list may leave one out");
+        files.forget_objects("a", "web");
         assert!(files.object("u1").is_none());
     }
 

@@ -1,5 +1,6 @@
 //! What the API server has told the agent of its pods: the lists and watches that the core was given.
 
+use crate::doors::api::request::{Field, Request};
 use serde_json::Value;
 use steplet_core::effect::{ApiCall, Verb};
 use steplet_core::event::{ApiReply, Item, Outcome};
@@ -7,8 +8,13 @@ use steplet_core::event::{ApiReply, Item, Outcome};
 /// News of pods.
 #[derive(Debug, PartialEq)]
 pub enum News {
-    /// These, and no others.
+    /// A whole list.
     All(Vec<Value>),
+    /// A list of one name that has none.
+    Absent {
+        namespace: String,
+        name: String,
+    },
     Set(Value),
     Gone(Value),
 }
@@ -24,11 +30,29 @@ fn asks_pods(call: &ApiCall) -> bool {
     call.path.split('?').next() == Some("/api/v1/pods")
 }
 
+/// Namespace and name of the one pod that a list is of.
+fn asks_one(call: &ApiCall) -> Option<(String, String)> {
+    let request = Request::read(call).ok()?;
+    let name = request.query.field(Field::Name)?;
+    (request.resource.plural == "pods" && request.name.is_empty())
+        .then(|| (request.namespace.clone(), name.to_owned()))
+}
+
 impl Told {
     /// The answer to a call, which may be the last page of a list.
     pub fn answer(&mut self, call: &ApiCall, outcome: &Outcome) -> Option<News> {
         let Outcome::Api(Ok(ApiReply { status: 200, body, .. })) = outcome else { return None };
-        if call.verb != Verb::Get || !asks_pods(call) {
+        if call.verb != Verb::Get {
+            return None;
+        }
+        if let Some((namespace, name)) = asks_one(call) {
+            let list: Value = serde_json::from_slice(body).ok()?;
+            return Some(match list.get("items")?.as_array()?.first() {
+                Some(object) => News::Set(object.clone()),
+                None => News::Absent { namespace, name },
+            });
+        }
+        if !asks_pods(call) {
             return None;
         }
         let list: Value = serde_json::from_slice(body).ok()?;
@@ -85,6 +109,11 @@ mod tests {
         assert_eq!(told.answer(&call(Verb::Get, "limit=1"), &page(json!([1]), "x")), None);
         let all = told.answer(&call(Verb::Get, "limit=1&continue=x"), &page(json!([2]), ""));
         assert_eq!(all, Some(News::All(vec![json!(1), json!(2)])));
+        let path = "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp".to_owned();
+        let one = ApiCall { path, ..call(Verb::Get, "") };
+        assert_eq!(told.answer(&one, &page(json!([3]), "")), Some(News::Set(json!(3))));
+        let absent = News::Absent { namespace: "ns".into(), name: "p".into() };
+        assert_eq!(told.answer(&one, &page(json!([]), "")), Some(absent));
         assert_eq!(told.answer(&call(Verb::Get, ""), &Outcome::Api(Err("no".into()))), None);
         let watch = call(Verb::Watch, "watch=true");
         let line = |text: Value| Told::line(&watch, &Item::Line(text.to_string().into()));

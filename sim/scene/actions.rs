@@ -63,6 +63,13 @@ pub fn act(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
             stage.world.disk.pki.swap_key(name);
             Ok(())
         }
+        ["store", "spoils", prefix @ ..] => {
+            let prefix = prefix.first().unwrap_or(&"");
+            match stage.world.disk.offline.spoil(prefix) {
+                0 => Err("the offline store has no such entry".into()),
+                _ => Ok(()),
+            }
+        }
         ["reboot"] => {
             stage.world.reboot();
             Ok(())

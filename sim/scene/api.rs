@@ -59,6 +59,7 @@ fn way(stage: &mut Stage, words: &[&str]) -> Result<(), String> {
         }
         ["loses", "answers"] => world.change_way(|link| link.lost = 100),
         ["lists", "old"] => world.change_way(|link| link.lists = Lists::Old(1)),
+        ["lists", "blank"] => world.change_way(|link| link.lists = Lists::Blank),
         ["lists", "empty"] => world.change_way(|link| link.lists = Lists::Empty),
         ["answers", code, rest @ ..] => {
             let code = code.parse().map_err(|_| format!("{code:?} is no status of HTTP"))?;

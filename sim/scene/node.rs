@@ -79,6 +79,7 @@ fn set(setup: &mut Setup, words: &[&str]) -> Result<(), String> {
         | "kubeAPIBurst"
         | "configMapAndSecretChangeDetectionStrategy"
         | "certificates"
+        | "offlineRestore"
         | "registerNode" => joined(setup, key, value)?,
         // What the stage does when it is there.
         "image" | "file" | "iptables" | "pace" | "unjudged" => {}
@@ -118,6 +119,7 @@ fn joined(setup: &mut Setup, key: &str, value: &str) -> Result<(), String> {
                 _ => return Err("want rotate, serving or bootstrap".into()),
             }
         }
+        "offlineRestore" => settings.offline = value == "true",
         _ => settings.register = value == "true",
     }
     Ok(())

@@ -3,7 +3,7 @@
 use crate::agenda::Agenda;
 use crate::clock::{At, EPOCH};
 use crate::dice::Dice;
-use crate::doors::api::link::Trouble;
+use crate::doors::api::link::{Lists, Trouble};
 use crate::doors::rpc::Weather;
 use crate::setup::NODE;
 use crate::swarm::workload::Workload;
@@ -70,6 +70,10 @@ kinds! {
     WatchesCut = "watches cut",
     HistoryLost = "API history lost",
     NodeDeleted = "node deleted",
+    ApiListsBlank = "API lists blank",
+    OfflineReboot = "machine reboots without the API server",
+    OfflineRestart = "agent restarts without the API server",
+    StoreSpoiled = "offline store damaged",
 }
 
 /// The faults that a node without a cluster can have come first.
@@ -161,6 +165,7 @@ impl Faults {
             Kind::ApiThrottles,
             Kind::ApiFails,
             Kind::ApiLoses,
+            Kind::ApiListsBlank,
         ];
         let count = |kind: &Kind| {
             let counts = if lies_in_wait.contains(kind) { &world.struck } else { &self.fired };
@@ -340,6 +345,26 @@ impl Faults {
             Kind::ApiLoses => {
                 let lost = self.dice.between(20, 100);
                 world.change_way(|link| link.lost = lost);
+            }
+            Kind::ApiListsBlank => {
+                world.change_way(|link| link.lists = Lists::Blank);
+                world.api.expire();
+                world.with_api(|api, at, out| api.cut_watches(at, out));
+            }
+            Kind::OfflineReboot => {
+                world.stop_api();
+                world.reboot();
+                self.come_up(world);
+            }
+            Kind::OfflineRestart => {
+                world.stop_api();
+                world.kill_agent();
+                world.start_agent_after(self.dice.millis(50, 10_000));
+            }
+            Kind::StoreSpoiled => {
+                let entries = world.disk().offline.len() as u64;
+                return entries > 0
+                    && world.disk.offline.spoil_one(self.dice.below(entries) as usize);
             }
             Kind::WatchesCut => {
                 return world.with_api(|api, at, out| api.cut_watches(at, out)) > 0;

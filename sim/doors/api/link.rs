@@ -38,6 +38,8 @@ pub enum Lists {
     Old(usize),
     /// A cache that knows nothing yet.
     Empty,
+    /// Every list of pods is empty, whatever is asked, but for one of a single name.
+    Blank,
 }
 
 /// What becomes of a request.
@@ -56,8 +58,13 @@ pub enum Fate {
 impl Link {
     /// Whether requests are answered as soon and as well as they can be.
     pub fn is_fine(&self) -> bool {
-        let Link { down, hole, lost, slow_by, trouble, lists: _ } = self;
-        !down && !hole && *lost == 0 && *slow_by == Span::ZERO && trouble.is_none()
+        let Link { down, hole, lost, slow_by, trouble, lists } = self;
+        *lists != Lists::Blank
+            && !down
+            && !hole
+            && *lost == 0
+            && *slow_by == Span::ZERO
+            && trouble.is_none()
     }
 
     pub fn fate(&self, subject: &str, dice: &mut Dice) -> (Fate, Option<&'static str>) {

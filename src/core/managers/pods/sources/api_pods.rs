@@ -12,6 +12,7 @@ use crate::cx::Cx;
 use crate::event::Outcome;
 use crate::ids::PodUid;
 use crate::managers::api::reflector::{Change, Listed, Reflector, Unread};
+use crate::managers::pods::view::PodView;
 use crate::rng::Rng;
 use crate::time::{Mono, Span, Wall};
 use alloc::boxed::Box;
@@ -101,13 +102,10 @@ impl ApiPods {
             }
             Some(Verdict::There(_)) => false,
             Some(Verdict::Gone(why)) => {
-                said(
-                    cx,
-                    None,
-                    false,
-                    "PodGone",
-                    format!("{why} with UID {uid}: what runs of it ends"),
-                );
+                if cx.facts.pleg.view(uid).is_some_and(PodView::alive) {
+                    let text = format!("{why} with UID {uid}: what runs of it ends");
+                    said(cx, None, false, "PodGone", text);
+                }
                 self.pods.remove(uid);
                 self.lost(uid);
                 true
