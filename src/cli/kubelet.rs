@@ -265,6 +265,7 @@ fn api_settings(told: &flags::Settings, access: &Access, vault: &mut Vault) -> A
             serving: config.server_tls_bootstrap,
             bootstrap: access.bootstrap.is_some(),
             given: access.given.clone(),
+            given_inline: access.given_inline,
             kubeconfig: access
                 .new
                 .as_ref()

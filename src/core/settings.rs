@@ -154,6 +154,9 @@ pub struct CertificateSettings {
     pub bootstrap: bool,
     /// The certificate that the kubeconfig itself brings: it is used until there is one in `dir`.
     pub given: Option<Pair>,
+    /// That one stands in the kubeconfig itself, not in files beside it: such are passed on by installers, and are
+    /// replaced at once, as upstream does.
+    pub given_inline: bool,
     /// Path and text of the kubeconfig that names the pair in `dir`: written after a bootstrap.
     pub kubeconfig: Option<(String, Sealed)>,
     /// Nothing usable is at that path, so it is written as soon as there is a pair.

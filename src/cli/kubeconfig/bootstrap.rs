@@ -22,6 +22,8 @@ pub struct Access {
     pub bootstrap: Option<ApiServer>,
     /// The certificate that the kubeconfig itself brings, when it is not the one that the agent keeps.
     pub given: Option<Pair>,
+    /// That one stands in the kubeconfig itself.
+    pub given_inline: bool,
     /// The kubeconfig that names the kept pair, when there are bootstrap credentials.
     pub new: Option<Secret>,
     /// There is no usable one: it is to be written.
@@ -66,6 +68,7 @@ pub fn access(
         }
     };
     let given = given(&main.api, kept.as_ref());
+    let given_inline = main.api.identity.as_ref().is_some_and(|(pem, _)| pem.path().is_none());
     let new = bootstrap.as_ref().zip(kept.as_ref()).map(|(read, kept)| new_file(read, kept));
     let mut problems = main.ignored;
     let mut bootstrap = bootstrap.map(|read| {
@@ -76,7 +79,7 @@ pub fn access(
         bootstrap.kept = None;
     }
     let api = ApiServer { kept, ..main.api };
-    Ok(Access { api, bootstrap, given, new, missing: false, problems, warnings })
+    Ok(Access { api, bootstrap, given, given_inline, new, missing: false, problems, warnings })
 }
 
 /// The same cluster, with the pair that there will be.
@@ -84,8 +87,17 @@ fn begin_with(read: Read, kept: Option<PathBuf>, warnings: Vec<String>) -> Acces
     let new = kept.as_ref().map(|kept| new_file(&read, kept));
     let bootstrap = read.api;
     let api = ApiServer { identity: None, login: Login::None, kept, ..bootstrap.clone() };
-    let (given, missing, problems) = (None, true, read.ignored);
-    Access { api, bootstrap: Some(bootstrap), given, new, missing, problems, warnings }
+    let (given, given_inline, missing, problems) = (None, false, true, read.ignored);
+    Access {
+        api,
+        bootstrap: Some(bootstrap),
+        given,
+        given_inline,
+        new,
+        missing,
+        problems,
+        warnings,
+    }
 }
 
 fn is_missing(path: &str, files: &dyn Files) -> bool {

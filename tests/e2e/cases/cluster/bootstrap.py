@@ -10,8 +10,6 @@ from agent import same, true, until
 from cluster import ETC, PKI, kubeconfig
 from member import NODE, shell
 
-OPEN = "certificates are not asked for yet"
-
 STATE = "/var/lib/kubelet/joined"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 

@@ -209,6 +209,7 @@ impl Keeper {
     fn looked(&mut self, cx: &mut Cx<'_>, result: Result<DiskReply, Fault>) -> Told {
         let broken = match result {
             Ok(DiskReply::Pair(pair)) => {
+                let pair = self.or_given(cx, pair);
                 self.hold(pair);
                 None
             }
@@ -216,16 +217,14 @@ impl Keeper {
             Err(fault) => {
                 // What cannot be read for now was good when it was read last.
                 if fault.kind == FaultKind::Invalid {
-                    self.held = None;
+                    let given = self.or_given(cx, None);
+                    self.hold(given);
                 }
                 Some(fault.message)
             }
         };
         match self.need(cx, broken) {
-            Need::Nothing => {
-                let plausible = plan::is_plausible(cx.now.wall);
-                self.stage = Stage::Resting(cx.now.mono + if plausible { LOOK } else { CLOCK });
-            }
+            Need::Nothing => self.rest(cx),
             Need::Ask(lane) => self.ask(cx, lane),
             Need::Stuck(why) => {
                 self.complain(&why);
@@ -233,6 +232,33 @@ impl Keeper {
             }
         }
         Told::Looked
+    }
+
+    /// Until it is renewed, or somebody may have replaced it.
+    fn rest(&mut self, cx: &Cx<'_>) {
+        let now = cx.now.wall;
+        let left = self.held.as_ref().map_or(0, |(_, renew_at)| renew_at.0.saturating_sub(now.0));
+        let rest = match u64::try_from(left) {
+            _ if !plan::is_plausible(now) => CLOCK,
+            Ok(left @ 1..) => LOOK.min(Span(left)),
+            // It is not to be renewed, or there is none.
+            _ => LOOK,
+        };
+        self.stage = Stage::Resting(cx.now.mono + rest);
+    }
+
+    /// The pair that the API door shows: ours, or else the kubeconfig's.
+    fn or_given(&self, cx: &Cx<'_>, pair: Option<Box<Pair>>) -> Option<Box<Pair>> {
+        let now = cx.now.wall;
+        let api = cx.facts.settings().api.as_ref().filter(|_| self.kind == Kind::Client);
+        let given = api.and_then(|api| api.certificates.given.as_ref());
+        match (pair, given) {
+            (Some(pair), Some(given)) if plan::is_expired(&pair, now) => {
+                let better = !plan::is_expired(given, now);
+                Some(if better { Box::new(given.clone()) } else { pair })
+            }
+            (pair, given) => pair.or_else(|| given.map(|given| Box::new(given.clone()))),
+        }
     }
 
     fn hold(&mut self, pair: Option<Box<Pair>>) {
@@ -268,7 +294,9 @@ impl Keeper {
             && !plan::is_expired(pair, now)
         {
             let renews = self.kind == Kind::Serving || settings.rotate;
-            let due = *renew_at <= now || !plan::satisfies(&pair.names, &names);
+            let given = settings.given.as_ref().filter(|_| settings.given_inline);
+            let passed_on = given.is_some_and(|given| given.digest == pair.digest);
+            let due = *renew_at <= now || passed_on || !plan::satisfies(&pair.names, &names);
             if !(renews && due) {
                 self.problem = None;
                 return Need::Nothing;
@@ -278,7 +306,6 @@ impl Keeper {
         if self.kind == Kind::Serving {
             return Need::Ask(Lane::Main);
         }
-        let given = settings.given.as_ref().filter(|pair| !plan::is_expired(pair, now));
         let what = match (&self.held, broken) {
             (_, Some(broken)) => format!("The client certificate cannot be used: {broken}"),
             (Some((pair, _)), None) => {
@@ -287,17 +314,15 @@ impl Keeper {
             }
             (None, None) => "There is no client certificate".into(),
         };
-        match given {
-            Some(_) if settings.rotate => Need::Ask(Lane::Main),
-            Some(_) => Need::Nothing,
-            None if settings.bootstrap => {
+        match settings.bootstrap {
+            true => {
                 if self.failed.is_none() && self.refused.is_none() {
                     let with = "one is asked for with the bootstrap kubeconfig";
                     self.complain(&format!("{what}; {with}"));
                 }
                 Need::Ask(Lane::Bootstrap)
             }
-            None => Need::Stuck(format!(
+            false => Need::Stuck(format!(
                 "{what}, and there is no bootstrap kubeconfig to ask for one with: give this node a \
                  new --bootstrap-kubeconfig (kubeadm join) or certificate, and restart it; pods run on"
             )),
@@ -414,7 +439,7 @@ impl Keeper {
         self.held = Some((pair, renew_at));
         (self.request, self.accepted) = (None, false);
         (self.problem, self.failed, self.refused) = (None, None, None);
-        self.stage = Stage::Resting(cx.now.mono + LOOK);
+        self.rest(cx);
         Told::Stored(lane)
     }
 

@@ -199,11 +199,11 @@ impl Certificates {
     fn judge(&mut self, cx: &mut Cx<'_>) {
         let Some(keeper) = &self.client else { return };
         let Some(api) = cx.facts.settings().api.as_ref() else { return };
-        let (rotates, given) = (api.certificates.rotate, api.certificates.given.as_ref());
-        let (now, pair) = (cx.now.mono, keeper.pair().or(given));
+        let rotates = api.certificates.rotate;
+        let (now, pair) = (cx.now.mono, keeper.pair());
         if pair.is_some_and(|pair| !plan::is_expired(pair, cx.now.wall)) {
             self.good_at = Some(now);
-            if keeper.pair().is_some() && core::mem::take(&mut self.kubeconfig_due) {
+            if core::mem::take(&mut self.kubeconfig_due) {
                 self.write_kubeconfig(cx);
             }
             return;
