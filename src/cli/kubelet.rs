@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use steplet_api::config::{GoDuration, KubeletConfiguration};
 use steplet_api::quantity::Quantity;
+use steplet_api::validation::names as validation;
 use steplet_core::sealed::Sealed;
 use steplet_core::settings::{
     ApiSettings, AuthSettings, CertificateSettings, CgroupDriver, ChangeDetection, EvictionHard,
@@ -137,11 +138,7 @@ fn warn(warnings: &[String]) {
 fn settings(told: &flags::Settings, vault: &mut Vault) -> Result<Settings, String> {
     let config = &told.config;
     let hostname = boot::hostname()?;
-    let node_name = match told.flags.hostname_override.as_str() {
-        "" => hostname.as_str(),
-        name => name,
-    };
-    let node_name = node_name.trim().to_lowercase();
+    let node_name = node_name(&told.flags.hostname_override, &hostname)?;
     let single = config.single_process_oom_kill.unwrap_or(Kernel::new().version() == 1);
     let crash_loop = config.crash_loop_back_off.max_container_restart_period;
     let (static_pod_url, static_pod_url_whole) = vault.seal_url(&config.static_pod_url);
@@ -217,6 +214,22 @@ fn handlers(told: &flags::Settings) -> Handlers {
         checkpoint: told.gates.enabled("ContainerCheckpoint"),
         flagz: told.gates.enabled("ComponentFlagz"),
         statusz: told.gates.enabled("ComponentStatusz"),
+    }
+}
+
+/// `--hostname-override`, else the host's name, as names of nodes are written. Errors: the API server would not take it,
+/// nor names of static pods that end in it.
+fn node_name(wanted: &str, hostname: &str) -> Result<String, String> {
+    let (from, name) = match wanted {
+        "" => ("the name of this host", hostname),
+        name => ("--hostname-override", name),
+    };
+    let name = name.trim().to_lowercase();
+    match validation::dns_subdomain(&name) {
+        None => Ok(name),
+        Some(why) => Err(format!(
+            "{from} {name:?} cannot be the name of a node: {why}; give one with --hostname-override"
+        )),
     }
 }
 
@@ -343,6 +356,20 @@ mod tests {
         );
         assert!(problems.is_empty(), "{problems:?}");
         config
+    }
+
+    #[test]
+    fn names_of_nodes() {
+        let check = |wanted, hostname, want: Option<&str>| {
+            assert_eq!(node_name(wanted, hostname).ok().as_deref(), want, "{wanted} {hostname}");
+        };
+        check("", "Edge-1.example", Some("edge-1.example"));
+        check(" Node-A ", "x", Some("node-a"));
+        check("no_such", "x", None);
+        check("a/../b", "x", None);
+        check("", "bad_host", None);
+        let why = node_name("no_such", "x").unwrap_err();
+        assert!(why.starts_with("--hostname-override \"no_such\" cannot be"), "{why}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::limits::{PLEG_UNHEALTHY_AFTER, SYNC_REST_MIN};
 use crate::managers::containers::services::ServicesFacts;
 use crate::managers::images::pull::PullFacts;
 use crate::managers::node::certificates::CertificatesFacts;
+use crate::managers::node::event_sender::EventSenderFacts;
 use crate::managers::node::events::EventsFacts;
 use crate::managers::node::node_object::NodeFacts;
 use crate::managers::node::runtime_status::RuntimeStatusFacts;
@@ -30,6 +31,7 @@ pub struct Facts {
     pub pleg: PlegFacts,
     pub housekeeping: HousekeepingFacts,
     pub statuses: StatusFacts,
+    pub event_sender: EventSenderFacts,
     pub pulls: PullFacts,
     pub runtime_status: RuntimeStatusFacts,
     pub events: EventsFacts,

@@ -89,6 +89,11 @@ pub enum StepNote {
     CancelWanted {
         uid: PodUid,
     },
+    /// What is being stopped gets no more than this, from now on.
+    HastenWanted {
+        uid: PodUid,
+        grace_seconds: i64,
+    },
     Done {
         uid: PodUid,
         result: Result<StepDone, StepError>,

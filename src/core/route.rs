@@ -185,7 +185,11 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
     match note {
         Note::Pod(n) => pod_note(m, cx, n),
         Note::Step(StepNote::Done { uid, result }) => m.workers.on_step(cx, uid, result),
-        Note::Step(n @ (StepNote::Wanted { .. } | StepNote::CancelWanted { .. })) => {
+        Note::Step(
+            n @ (StepNote::Wanted { .. }
+            | StepNote::CancelWanted { .. }
+            | StepNote::HastenWanted { .. }),
+        ) => {
             m.runtime.on_note(cx, n);
         }
         Note::Runtime(n) => {

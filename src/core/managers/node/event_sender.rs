@@ -1,7 +1,7 @@
 //! Brings Kubernetes events to the API server: repeats as a count, floods thinned out.
 //!
 //! Upstream: client-go/tools/record/{event,events_cache}.go (v1.36).
-//! Owns: what is to be sent, and what was sent lately. Publishes: -. Hears: Said. Says: -.
+//! Owns: what is to be sent, and what was sent lately. Publishes: `facts.event_sender`. Hears: Said. Says: -.
 //! Asks: POST of an event, PATCH of its count, one at a time.
 //! Never: waits for the API server with anything else; keeps more than the last few hundred events for it.
 
@@ -50,7 +50,19 @@ pub struct EventSender {
     full_at: BTreeMap<Box<str>, Mono>,
     /// Numbers the names of events of one instant.
     count: u64,
+}
+
+/// The published slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EventSenderFacts {
     dropped: u64,
+}
+
+impl EventSenderFacts {
+    /// Events that the API server never got: thinned out, refused, or too many.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
 }
 
 /// Object, field, kind, reason; and the message, where it counts.
@@ -108,13 +120,13 @@ impl EventSender {
         let Some(object) = object(cx, said) else { return };
         let name: Box<str> = format!("{} {}/{}", object.kind, object.namespace, object.name).into();
         if self.spams(cx, &name) {
-            self.dropped += 1;
+            cx.facts.event_sender.dropped += 1;
             return;
         }
         let event = self.event(cx, said, object);
         if self.queue.len() == QUEUE_MOST {
             self.queue.pop_front();
-            self.dropped += 1;
+            cx.facts.event_sender.dropped += 1;
         }
         self.queue.push_back(event);
         self.send(cx);
@@ -140,12 +152,12 @@ impl EventSender {
                     return;
                 }
                 self.tries = 0;
-                self.dropped += 1;
+                cx.facts.event_sender.dropped += 1;
                 log::warn!("An event could not be sent: {}", refusal.message);
             }
             Err(refusal) => {
                 self.tries = 0;
-                self.dropped += 1;
+                cx.facts.event_sender.dropped += 1;
                 log::info!("The API server does not take an event: {}", refusal.message);
             }
         }

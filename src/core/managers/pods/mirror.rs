@@ -1,15 +1,18 @@
 //! Mirror pods: what the API server shows of pods that come from files and URLs.
 //!
 //! Upstream: pkg/kubelet/pod/mirror_client.go, tryReconcileMirrorPods in pkg/kubelet/kubelet.go (v1.36).
-//! Owns: what is under way. Publishes: -. Hears: Configured, Unconfigured, MirrorsChanged, SourcesReady, NodeKnown.
+//! Owns: what is under way. Publishes: -. Hears: Configured, Unconfigured, MirrorsChanged, Progressed, SourcesReady,
+//! NodeKnown.
 //! Says: -. Asks: POST and DELETE of mirror pods.
 //! Never: deletes an object that is not the picture of a static pod of this node; each DELETE names the UID.
 
 use super::status_sync::delete;
+use super::workers::Phase;
 use crate::cx::Cx;
 use crate::effect::{Lane, Verb};
 use crate::event::Outcome;
 use crate::facts::Facts;
+use crate::ids::PodUid;
 use crate::managers::api::{Refusal, judged, request};
 use crate::note::PodNote;
 use crate::rng::Rng;
@@ -26,6 +29,7 @@ use steplet_api::json;
 use steplet_api::meta::OwnerReference;
 use steplet_api::pod::Pod;
 use steplet_api::pod_facts::{annotation, is_static};
+use steplet_api::status::phase;
 
 const REST: Span = Span::from_secs(1);
 const REST_MOST: Span = Span::from_secs(60);
@@ -60,6 +64,7 @@ impl Mirror {
             PodNote::Configured { .. }
                 | PodNote::Unconfigured { .. }
                 | PodNote::MirrorsChanged
+                | PodNote::Progressed { .. }
                 | PodNote::SourcesReady
         );
     }
@@ -149,6 +154,7 @@ fn wrong(facts: &Facts, node: &Node) -> Vec<(Name, Option<Arc<Pod>>)> {
         let right = sources.mirror(pod).is_some_and(|mirror| {
             hash(mirror, annotation::CONFIG_MIRROR) == hash(pod, annotation::CONFIG_HASH)
                 && mirror.metadata.deletion_timestamp.is_none()
+                && !(is_over(mirror) && lives(facts, &pod.metadata.uid))
         });
         if !right {
             all.push((name.clone(), Some(Arc::new(mirror_of(pod, node)))));
@@ -158,6 +164,18 @@ fn wrong(facts: &Facts, node: &Node) -> Vec<(Name, Option<Arc<Pod>>)> {
     let stray = sources.mirrors().keys().filter(|name| !named.contains_key(*name));
     all.extend(stray.map(|name| (name.clone(), None)));
     all
+}
+
+fn is_over(mirror: &Pod) -> bool {
+    matches!(&*mirror.status.phase, phase::SUCCEEDED | phase::FAILED)
+}
+
+/// It runs, maybe once more under its UID: a picture that says it has ended cannot be told otherwise.
+fn lives(facts: &Facts, uid: &str) -> bool {
+    let uid = PodUid(uid.into());
+    let runs = facts.workers.worker(&uid).is_some_and(|w| *w.phase() == Phase::Syncing);
+    let status = facts.statuses.status(&uid);
+    runs && status.is_some_and(|status| &*status.phase == phase::RUNNING)
 }
 
 fn hash<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {

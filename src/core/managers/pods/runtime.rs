@@ -21,6 +21,7 @@ use crate::note::{
     ImageFound, ImageNote, Note, RuntimeNote, Said, StepDone, StepError, StepNote, VolumeNote,
 };
 use crate::planted::planted;
+use crate::route::Then;
 use crate::time::Span;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -93,6 +94,9 @@ impl Runtime {
         match note {
             StepNote::Wanted { uid, step } => self.on_wanted(cx, uid, step),
             StepNote::CancelWanted { uid } => self.on_cancel(cx, uid),
+            StepNote::HastenWanted { uid, grace_seconds } => {
+                self.hasten(cx, uid, *grace_seconds);
+            }
             StepNote::Done { .. } => {}
         }
     }
@@ -245,25 +249,31 @@ impl Runtime {
         containers: &[Stop],
         sandboxes: &[SandboxId],
     ) {
-        let timeout = cx.facts.settings().runtime_request_timeout;
         let mut open = BTreeMap::new();
         for stop in containers {
             let field = field_of(pod, &stop.name);
             let message = format!("Stopping container {}", stop.name);
             tell(cx, uid, field, false, "Killing", message);
-            let grace = u64::try_from(stop.grace_seconds).unwrap_or(0);
-            let body = api::StopContainerRequest {
-                container_id: stop.id.as_str().into(),
-                timeout: stop.grace_seconds,
-            };
-            let ask = Ask::StopContainer { uid: uid.clone(), id: stop.id.clone() };
-            let within = timeout + Span::from_secs(grace);
-            let token = cx.call(ask, cri::call(cri::STOP_CONTAINER, &body, within));
+            let token = stop_container(cx, uid, &stop.id, stop.grace_seconds);
             open.insert(stop.id.0.clone(), token);
         }
         let job = Job::Stop { open, sandboxes: sandboxes.to_vec(), error: None };
         self.jobs.insert(uid.clone(), job);
         self.stop_sandboxes(cx, uid);
+    }
+
+    /// A second request with less time, beside the one that is under way: the runtime knows both, and the earlier end
+    /// counts (k/k#83916). Only the second one is waited for.
+    fn hasten(&mut self, cx: &mut Cx<'_>, uid: &PodUid, grace_seconds: i64) {
+        let Some(Job::Stop { open, .. }) = self.jobs.get_mut(uid) else { return };
+        for (id, token) in open {
+            let of_container =
+                matches!(cx.asks().peek(*token), Some(Then::Runtime(Ask::StopContainer { .. })));
+            if of_container {
+                cx.cancel(*token);
+                *token = stop_container(cx, uid, &ContainerId(id.clone()), grace_seconds);
+            }
+        }
     }
 
     /// Sandboxes follow when the last container has stopped.
@@ -574,6 +584,16 @@ impl Runtime {
             Ask::RemoveCgroup { uid } => self.on_cgroup_gone(cx, uid, outcome),
         }
     }
+}
+
+/// The call ends by itself some time after the grace.
+fn stop_container(cx: &mut Cx<'_>, uid: &PodUid, id: &ContainerId, grace_seconds: i64) -> Token {
+    let body =
+        api::StopContainerRequest { container_id: id.as_str().into(), timeout: grace_seconds };
+    let grace = Span::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
+    let within = cx.facts.settings().runtime_request_timeout + grace;
+    let ask = Ask::StopContainer { uid: uid.clone(), id: id.clone() };
+    cx.call(ask, cri::call(cri::STOP_CONTAINER, &body, within))
 }
 
 /// A worker stays until its step has ended.

@@ -22,6 +22,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use steplet_api::cluster::{OnlyStatus, POD_STATUS_KEYS, merge_patch};
@@ -39,6 +40,9 @@ const REST_MOST: Span = Span::from_secs(10);
 /// How long what only tells more of a start under way is kept back: the next word will say it too. Upstream looks at
 /// the runtime once a second, and mostly does not see it at all.
 const DETAILS: Span = Span::from_secs(1);
+/// What the API server has refused for good is offered again ever more seldom, unless it says something new.
+const REFUSED: Span = Span::from_secs(10);
+const REFUSED_MOST: Span = Span::from_secs(600);
 /// Requests under way at once.
 const AT_ONCE: usize = 8;
 /// Conditions that a kubelet writes. All others are somebody else's.
@@ -59,7 +63,9 @@ pub struct StatusSync {
     rng: Rng,
     /// To be compared with what the API server has.
     wanted: BTreeSet<PodUid>,
-    under_way: BTreeSet<PodUid>,
+    /// With the patch; empty for a deletion.
+    under_way: BTreeMap<PodUid, Bytes>,
+    refused: BTreeMap<PodUid, Refused>,
     /// Details are kept back until then.
     held: BTreeMap<PodUid, Mono>,
     /// The objects as they were answered, newer than what the watch has brought.
@@ -76,6 +82,15 @@ struct Answered {
     uid: Box<str>,
     version: u64,
     status: PodStatus,
+}
+
+/// A status that the API server calls wrong: the same one waits, and holds up nobody else's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Refused {
+    patch: Bytes,
+    rest: Span,
+    /// None while it is being offered again.
+    until: Option<Mono>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,6 +122,7 @@ impl StatusSync {
                 self.wanted.remove(uid);
                 self.held.remove(uid);
                 self.answered.remove(uid);
+                self.refused.remove(uid);
             }
             PodNote::SourcesReady
             | PodNote::Inspected { .. }
@@ -119,7 +135,8 @@ impl StatusSync {
     pub(crate) fn deadline(&self) -> Option<Mono> {
         let rest = self.not_before.filter(|_| !self.wanted.is_empty());
         let held = self.held.iter().filter(|(uid, _)| !self.wanted.contains(*uid));
-        held.map(|(_, at)| *at).chain(rest).min()
+        let refused = self.refused.values().filter_map(|refused| refused.until);
+        held.map(|(_, at)| *at).chain(refused).chain(rest).min()
     }
 
     pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
@@ -134,16 +151,23 @@ impl StatusSync {
             self.not_before = None;
             self.go_on(cx);
         }
+        for (uid, refused) in &mut self.refused {
+            if refused.until.is_some_and(|until| until <= cx.now.mono) {
+                refused.until = None;
+                self.wanted.insert(uid.clone());
+            }
+        }
     }
 
     pub(crate) fn on_done(&mut self, cx: &mut Cx<'_>, ask: Ask, outcome: Outcome) {
         let answer = judged(outcome);
         match ask {
             Ask::Patch(uid) => {
-                self.under_way.remove(&uid);
+                let patch = self.under_way.remove(&uid).unwrap_or_default();
                 match answer {
                     Ok(body) => {
                         (self.rest, self.problem) = (None, None);
+                        self.refused.remove(&uid);
                         if let Ok(pod) = json::from_slice::<OnlyStatus>(&body) {
                             let version = version(&pod.metadata);
                             let (uid_of, status) = (pod.metadata.uid, pod.status);
@@ -154,6 +178,9 @@ impl StatusSync {
                     }
                     // The watch will say what became of it.
                     Err(refusal) if matches!(refusal.status, 404 | 409) => {}
+                    Err(refusal) if matches!(refusal.status, 400 | 422) => {
+                        self.put_back(cx, uid, patch, &refusal.message);
+                    }
                     Err(refusal) => self.again(cx, uid, refusal),
                 }
             }
@@ -166,6 +193,19 @@ impl StatusSync {
                 }
             }
         }
+    }
+
+    /// It would be refused again.
+    fn put_back(&mut self, cx: &Cx<'_>, uid: PodUid, patch: Bytes, why: &str) {
+        let before = self.refused.get(&uid).filter(|refused| refused.patch == patch);
+        let rest = before.map_or(REFUSED, |refused| refused.rest.times(2).min(REFUSED_MOST));
+        if before.is_none() {
+            log::error!(
+                "The API server refuses the status of pod {uid}, so it shows an old one: {why}"
+            );
+        }
+        let until = Some(cx.now.mono + self.rng.jitter(rest, 20));
+        self.refused.insert(uid, Refused { patch, rest, until });
     }
 
     fn again(&mut self, cx: &Cx<'_>, uid: PodUid, refusal: Refusal) {
@@ -189,10 +229,10 @@ impl StatusSync {
         }
         let mut later = BTreeSet::new();
         while let Some(uid) = self.wanted.pop_first() {
-            if self.under_way.contains(&uid) || self.under_way.len() >= AT_ONCE {
+            if self.under_way.contains_key(&uid) || self.under_way.len() >= AT_ONCE {
                 later.insert(uid);
-            } else if let Some((ask, call)) = self.next(cx.facts, cx.now.mono, &uid) {
-                self.under_way.insert(uid);
+            } else if let Some((ask, patch, call)) = self.next(cx.facts, cx.now.mono, &uid) {
+                self.under_way.insert(uid, patch);
                 cx.call(ask, call);
             }
         }
@@ -200,7 +240,7 @@ impl StatusSync {
     }
 
     /// What is to be written of a pod, or that it is to go.
-    fn next(&mut self, facts: &Facts, now: Mono, uid: &PodUid) -> Option<(Ask, Call)> {
+    fn next(&mut self, facts: &Facts, now: Mono, uid: &PodUid) -> Option<(Ask, Bytes, Call)> {
         let held = self.held.remove(uid);
         let object = facts.sources.object(uid)?;
         let has = self.shown(uid, object);
@@ -221,8 +261,13 @@ impl StatusSync {
             if let Some(mut patch) = patch.flatten() {
                 patch["metadata"] = json!({ "uid": object.metadata.uid });
                 let path = format!("{}/status", path(object));
-                let call = request(Verb::Patch, path, json::to_vec(&patch).into(), Lane::Main);
-                return Some((Ask::Patch(uid.clone()), call));
+                let patch = Bytes::from(json::to_vec(&patch));
+                let refused = self.refused.get(uid);
+                if refused.is_some_and(|it| it.until.is_some() && it.patch == patch) {
+                    return None;
+                }
+                let call = request(Verb::Patch, path, patch.clone(), Lane::Main);
+                return Some((Ask::Patch(uid.clone()), patch, call));
             }
         }
         // Its end was asked for, nothing of it is left, and the last word on it is there.
@@ -231,7 +276,7 @@ impl StatusSync {
         let over = worker.is_some_and(|worker| matches!(worker.phase(), Phase::Ended(_)));
         let last = matches!(&*has.phase, phase::SUCCEEDED | phase::FAILED);
         if asked && over && last && status.is_some() && !is_static(facts.sources.pod(uid)?) {
-            return Some((Ask::Delete(uid.clone()), delete(object)));
+            return Some((Ask::Delete(uid.clone()), Bytes::new(), delete(object)));
         }
         None
     }

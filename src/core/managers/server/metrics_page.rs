@@ -17,6 +17,7 @@ pub(super) fn page(facts: &Facts, now: Now, requests: &BTreeMap<String, u64>) ->
     pleg(&mut out, facts, now);
     runtime(&mut out, facts);
     node(&mut out, facts);
+    events(&mut out, facts);
     certificates(&mut out, facts, now);
     head(&mut out, "kubelet_http_requests_total", "counter", "Requests served.");
     for (labels, count) in requests {
@@ -114,6 +115,12 @@ fn node(out: &mut String, facts: &Facts) {
     line(out, "kubelet_node_name", &format!("node=\"{}\"", facts.settings().node_name), 1);
     head(out, "kubelet_cgroup_version", "gauge", "The cgroup version of this machine.");
     line(out, "kubelet_cgroup_version", "", u64::from(facts.machine().cgroup_version));
+}
+
+fn events(out: &mut String, facts: &Facts) {
+    let name = "steplet_events_dropped_total";
+    head(out, name, "counter", "Events that did not get to the API server.");
+    line(out, name, "", facts.event_sender.dropped());
 }
 
 /// Upstream: pkg/kubelet/certificate/kubelet.go (v1.36).

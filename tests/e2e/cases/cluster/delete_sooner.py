@@ -4,8 +4,6 @@ one's."""
 from agent import same, until
 from member import shell
 
-OPEN = "a shorter grace in a second deletion is not obeyed"
-
 OURS = True
 
 

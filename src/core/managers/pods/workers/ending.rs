@@ -47,9 +47,12 @@ impl Workers {
             && grace < ending.grace_seconds
         {
             ending.grace_seconds = grace;
+            let grace_seconds = ending.left(cx.now.mono).max(GRACE_LEAST);
             worker.pause = None;
             if worker.busy {
+                let uid = uid.clone();
                 cx.say(Note::Step(StepNote::CancelWanted { uid: uid.clone() }));
+                cx.say(Note::Step(StepNote::HastenWanted { uid, grace_seconds }));
             }
         }
         cx.say(Note::Pod(PodNote::Progressed { uid: uid.clone() }));
@@ -86,8 +89,7 @@ impl Workers {
             return self.advance(cx, uid);
         };
         let passed = ending.asked.map_or(0, |asked| cx.now.mono.since(asked).secs());
-        let left = ending.grace_seconds.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX));
-        let left = if planted(11) { 0 } else { left };
+        let left = if planted(11) { 0 } else { ending.left(cx.now.mono) };
         let mut step = plan::stop_all(&worker.pod, view, left.max(GRACE_LEAST));
         let forced = ending.grace_seconds.unsigned_abs() + FORCE_AFTER;
         if passed > forced

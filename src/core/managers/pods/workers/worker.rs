@@ -101,6 +101,14 @@ pub struct Ending {
     pub asked: Option<Mono>,
 }
 
+impl Ending {
+    /// Seconds of the grace that have not passed: it runs since the first request.
+    pub(super) fn left(&self, now: Mono) -> i64 {
+        let passed = self.asked.map_or(0, |asked| now.since(asked).secs());
+        self.grace_seconds.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Why {
     /// Every container ended by itself.
