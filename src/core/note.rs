@@ -30,6 +30,8 @@ pub enum Note {
     ApiBack,
     /// Files and the URL were read, whatever is with the API server.
     ManifestsRead,
+    /// The API server has pods that its list did not tell of.
+    PartialList,
     /// Only the runtime has this pod: whether the API server has it too is to be asked.
     Stranger {
         uid: PodUid,

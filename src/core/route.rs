@@ -219,6 +219,7 @@ fn note(m: &mut Managers, cx: &mut Cx<'_>, note: &Note) {
         Note::NodeLooked => m.workers.on_node_looked(cx),
         Note::ApiBack => api_back(m, cx),
         Note::ManifestsRead => m.workers.on_manifests_read(cx),
+        Note::PartialList => m.sources.on_partial_list(cx),
         Note::Stranger { uid } => m.sources.on_stranger(cx, uid),
         Note::StrangerGone { uid } => m.workers.on_stranger_gone(cx, uid),
         Note::Learned(learned) => m.offline.on_learned(cx, learned),

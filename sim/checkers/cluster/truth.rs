@@ -42,6 +42,10 @@ impl Truth {
                 let id = id.rsplit('/').next().unwrap_or_default();
                 let Some(record) = ledger.containers.get(id) else { continue };
                 let Some(exit) = record.exited else { continue };
+                // A static pod whose manifest was not read in this life is nobody's.
+                if is_mirror(pod) && ledger.known.pod(&record.key).is_none() {
+                    continue;
+                }
                 if at.since(exit.at) > LATE && running && !self.told.iter().any(|told| told == id) {
                     let ago = at.since(exit.at).secs();
                     self.told.push(id.to_owned());

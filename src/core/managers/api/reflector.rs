@@ -143,6 +143,14 @@ impl Reflector {
         }
     }
 
+    /// What is watched cannot be the whole: lists anew after a while.
+    pub fn again(&mut self, cx: &mut Cx<'_>, after: Span) {
+        if let State::Watching { call, .. } = self.state {
+            cx.cancel(call);
+            self.state = State::Resting { until: cx.now.mono + after, list: true };
+        }
+    }
+
     pub fn on_tick(&mut self, cx: &mut Cx<'_>, then: impl Into<Then>) {
         match self.state {
             State::Resting { until, list } if until <= cx.now.mono => match list {

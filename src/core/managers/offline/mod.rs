@@ -12,7 +12,7 @@ use crate::cx::Cx;
 use crate::effect::{Call, HelperOp, KeptEntry};
 use crate::event::{FaultKind, Outcome};
 use crate::facts::Facts;
-use crate::managers::pods::status_sync::merged;
+use crate::managers::pods::status_sync::merged_for_good;
 use crate::managers::volumes::objects::Given;
 use crate::note::{Learned, Note, PodNote, Said};
 use crate::time::{Mono, Span};
@@ -275,7 +275,7 @@ fn wanted(facts: &Facts, what: &What, kept: bool) -> Wanted {
             let worker = facts.workers.worker(uid).map(|worker| &worker.pod().status);
             let over = worker.filter(|s| matches!(&*s.phase, phase::SUCCEEDED | phase::FAILED));
             let status = match facts.statuses.status(uid).or(over) {
-                Some(own) => merged(own, &pod.status),
+                Some(own) => merged_for_good(own, &pod.status),
                 None => pod.status.clone(),
             };
             let (body, digest) = entries::pod(pod, status);

@@ -3,7 +3,7 @@
 //! Upstream: pkg/kubelet/pod/mirror_client.go, tryReconcileMirrorPods in pkg/kubelet/kubelet.go (v1.36).
 //! Owns: what is under way. Publishes: -. Hears: Configured, Unconfigured, MirrorsChanged, Progressed, SourcesReady,
 //! NodeKnown.
-//! Says: -. Asks: POST and DELETE of mirror pods.
+//! Says: PartialList. Asks: POST and DELETE of mirror pods.
 //! Never: deletes an object that is not the picture of a static pod of this node; each DELETE names the UID.
 
 use super::status_sync::delete;
@@ -14,7 +14,7 @@ use crate::event::Outcome;
 use crate::facts::Facts;
 use crate::ids::PodUid;
 use crate::managers::api::{Refusal, judged, request};
-use crate::note::PodNote;
+use crate::note::{Note, PodNote};
 use crate::rng::Rng;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
@@ -94,8 +94,13 @@ impl Mirror {
         let rest = match judged(outcome) {
             // Until the watch has it: the next look is soon enough.
             Ok(_) => REST,
-            // The watch is behind, maybe for long.
-            Err(Refusal { status: 404 | 409, .. }) => rest.times(2).max(REST).min(REST_MOST),
+            // The watch is behind, maybe for long, or its list was not whole.
+            Err(Refusal { status: 404 | 409, .. }) => {
+                if rest > REST {
+                    cx.say(Note::PartialList);
+                }
+                rest.times(2).max(REST).min(REST_MOST)
+            }
             Err(refusal) => {
                 if rest == Span::ZERO {
                     log::warn!("The mirror pod {}/{}: {}", name.0, name.1, refusal.message);

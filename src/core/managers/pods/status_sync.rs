@@ -242,11 +242,18 @@ impl StatusSync {
     /// What is to be written of a pod, or that it is to go.
     fn next(&mut self, facts: &Facts, now: Mono, uid: &PodUid) -> Option<(Ask, Bytes, Call)> {
         let held = self.held.remove(uid);
+        // What was kept says nothing of what the API server has by now.
+        if facts.sources.unseen(uid) {
+            return None;
+        }
         let object = facts.sources.object(uid)?;
         let has = self.shown(uid, object);
         let status = facts.statuses.status(uid);
         if let Some(status) = status {
-            let new = merged(status, &has);
+            let new = match is_static(facts.sources.pod(uid)?) {
+                true => merged(status, &has),
+                false => merged_for_good(status, &has),
+            };
             if new != has && only_details(&new, &has) {
                 let until = held.unwrap_or(now + DETAILS);
                 if now < until {
@@ -319,8 +326,18 @@ fn version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.parse().unwrap_or(0)
 }
 
+/// The same for a pod of the cluster, whose end is final: what was kept on the disk may be older than that.
+pub fn merged_for_good(ours: &PodStatus, has: &PodStatus) -> PodStatus {
+    let mut status = merged(ours, has);
+    if matches!(&*has.phase, phase::SUCCEEDED | phase::FAILED) && status.phase != has.phase {
+        status.phase = has.phase.clone();
+        (status.reason, status.message) = (has.reason.clone(), has.message.clone());
+    }
+    status
+}
+
 /// Our status, with what others have put beside it.
-pub fn merged(ours: &PodStatus, has: &PodStatus) -> PodStatus {
+fn merged(ours: &PodStatus, has: &PodStatus) -> PodStatus {
     let mut status = ours.clone();
     let others = has.conditions.iter().filter(|c| !OURS.contains(&&*c.type_));
     let own = ours.conditions.iter().filter(|c| OURS.contains(&&*c.type_));
@@ -386,6 +403,18 @@ mod tests {
         check(&creating.replace("Pending", "Failed"), &creating, false);
         check(&creating, r#"{"phase":"Pending"}"#, false);
         check(&creating.replace(r#"{"ph"#, r#"{"reason":"Evicted","ph"#), &creating, false);
+    }
+
+    #[test]
+    fn an_end_is_final() {
+        let check = |ours: &str, has: &str, want: &str| {
+            let of = |phase: &str| PodStatus { phase: phase.into(), ..PodStatus::default() };
+            assert_eq!(&*merged_for_good(&of(ours), &of(has)).phase, want, "{ours} on {has}");
+        };
+        check("Running", "Pending", "Running");
+        check("Failed", "Running", "Failed");
+        check("Running", "Failed", "Failed");
+        check("Failed", "Succeeded", "Succeeded");
     }
 
     #[test]

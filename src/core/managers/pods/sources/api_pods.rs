@@ -52,6 +52,8 @@ pub struct ApiPods {
 const GONE_MOST: usize = 256;
 /// After a list that had nothing of what is known.
 const SECOND_LOOK: Span = Span::from_secs(10);
+/// After a list that was found to be partial.
+const RELIST: Span = Span::from_secs(5);
 
 impl ApiPods {
     /// `kept`: the pods of an earlier life; they count until the API server says otherwise.
@@ -98,6 +100,8 @@ impl ApiPods {
             Some(Verdict::There(pod)) if *pod.spec.node_name == *cx.facts.settings().node_name => {
                 self.unseen.remove(uid);
                 self.set(*pod, cx.now.wall);
+                // The list has left it out, and maybe others.
+                self.relist(cx);
                 true
             }
             Some(Verdict::There(_)) => false,
@@ -111,6 +115,11 @@ impl ApiPods {
                 true
             }
         }
+    }
+
+    /// What is known from the last list is not all that there is.
+    pub fn relist(&mut self, cx: &mut Cx<'_>) {
+        self.reflector.again(cx, RELIST);
     }
 
     /// It is gone for sure.

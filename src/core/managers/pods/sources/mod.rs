@@ -2,7 +2,7 @@
 //!
 //! Upstream: pkg/kubelet/config/{file,file_linux,http,config}.go (v1.36).
 //! Owns: what was last read from each file, from the URL and from the API server. Publishes: `facts.sources`, the pods that are wanted.
-//! Hears: Booted, Stranger. Says: Configured, Unconfigured, SourcesReady, ManifestsRead, StrangerGone, Said. Asks: manifests, the watch on them.
+//! Hears: Booted, Stranger, PartialList. Says: Configured, Unconfigured, SourcesReady, ManifestsRead, StrangerGone, Said. Asks: manifests, the watch on them.
 //! Never: drops a pod because its manifest cannot be read at the moment (bottlerocket#1396); only a manifest that is
 //! gone, or a good one that says otherwise, does. Of two manifests with one pod name the first by file name wins
 //! (k/k#136962).
@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use static_pod::{Origin, differs, static_pods};
 use steplet_api::pod::Pod;
 use steplet_api::pod_facts::is_static;
+use steplet_api::status::phase;
 
 /// A broken watch is set up again after 1 s, doubled up to 20 s; the scan goes on meanwhile. One that lasted or saw
 /// something begins at 1 s again.
@@ -184,6 +185,11 @@ impl Sources {
 
     pub(crate) fn on_api_back(&mut self, cx: &Cx<'_>) {
         self.api.on_api_back(cx);
+    }
+
+    /// The API server has what its list did not tell of.
+    pub(crate) fn on_partial_list(&mut self, cx: &mut Cx<'_>) {
+        self.api.relist(cx);
     }
 
     /// Only the runtime has this pod.
@@ -462,13 +468,18 @@ impl Sources {
         let gone = facts.pods.iter();
         let gone = gone.filter(|(uid, old)| wanted.get(*uid).is_none_or(|new| !same(old, new)));
         let gone: Vec<PodUid> = gone.map(|(uid, _)| uid.clone()).collect();
+        let seen = |uid: &PodUid| facts.unseen.contains(uid) && !self.api.unseen().contains(uid);
+        let over = |pod: &Pod| matches!(&*pod.status.phase, phase::SUCCEEDED | phase::FAILED);
         let changed = |uid: &PodUid, pod: &Arc<Pod>| match facts.pods.get(uid) {
+            // What was kept may be older than the end of the pod.
+            Some(old) if seen(uid) && over(pod) && !over(old) => true,
             Some(old) => !Arc::ptr_eq(old, pod) && (differs(old, pod) || !same(old, pod)),
             None => true,
         };
         // Only what the API server says of it is new: its status is to be compared.
         let told = |uid: &PodUid, pod: &Arc<Pod>| {
-            facts.pods.get(uid).is_some_and(|old| !Arc::ptr_eq(old, pod) && old != pod)
+            let old = facts.pods.get(uid);
+            old.is_some_and(|old| seen(uid) || (!Arc::ptr_eq(old, pod) && old != pod))
         };
         let news = wanted.iter().filter(|(uid, pod)| changed(uid, pod));
         let news: Vec<PodUid> = news.map(|(uid, _)| uid.clone()).collect();
