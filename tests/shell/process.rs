@@ -44,6 +44,8 @@ pub fn empty_runtime(path: &str, _body: &[u8]) -> Answer {
             message(cri::StatusResponse { status, ..Default::default() }.encode_to_vec())
         }
         Some("ListPodSandbox" | "ListContainers") => message(Vec::new()),
+        // Runtimes before containerd 2 have none: the configuration says where cgroups lie.
+        Some("RuntimeConfig") => Answer::Status(12, "unknown method RuntimeConfig"),
         _ => Answer::Status(13, "this runtime can nothing"),
     }
 }

@@ -1,9 +1,10 @@
 //! Pods that a list of the API server did not have, and pods that only the runtime has: are they gone?
 //!
-//! Upstream takes any list at its word. A list may be empty or partial because a store is being filled again, and a
-//! pod that was stopped for it does not come back to what it was. So a second list, of that one name, must agree: at
-//! once after a list that had others, ten seconds after one that had none of what is known. It is a list because the
-//! node authorizer forbids a GET of what is not there (KEP-4601). What a watch says is gone is not doubted.
+//! Upstream: pkg/kubelet/config/apiserver.go (v1.36), which takes any list at its word.
+//! A list may be empty or partial because a store is being filled again, and a pod that was stopped for it does not
+//! come back to what it was. So a second list, of that one name, must agree: at once after a list that had others, ten
+//! seconds after one that had none of what is known. It is a list because the node authorizer forbids a GET of what is
+//! not there (KEP-4601). What a watch says is gone is not doubted.
 //! A part of `sources`, which hands it the answers to its calls.
 //! Owns: the pods in doubt. Publishes: by `sources`. Hears: -. Says: -. Asks: lists of one pod.
 //! Never: takes silence or a refusal for an answer.

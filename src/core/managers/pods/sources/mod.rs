@@ -266,31 +266,7 @@ impl Sources {
                     }
                 }
             }
-            Ask::Files => {
-                self.reading = None;
-                let file_check = cx.facts.settings().file_check.max(CHECK_LEAST);
-                let next = if core::mem::take(&mut self.again) { CALM } else { file_check };
-                let at = self.timers.entry(Timer::Read).or_insert(now + next);
-                *at = (*at).min(now + next);
-                match outcome {
-                    Outcome::Disk(Ok(DiskReply::Manifests(names))) => {
-                        self.warned.remove(&Timer::Read);
-                        let names = names.unwrap_or_default();
-                        self.files.retain(|name, _| names.binary_search(name).is_ok());
-                        // A file that cannot be read at the start may be the manifest of a pod that runs: until it
-                        // can be read, or a minute has passed, nothing counts as left over.
-                        let doubt = |e: &Entry| e.problem.is_some() && e.pods.is_empty();
-                        let first = *self.first_read.get_or_insert(now);
-                        let patient = now.since(first) < DOUBT;
-                        if !(patient && self.files.values().any(doubt)) {
-                            self.files_read = true;
-                        }
-                        self.settle(cx);
-                    }
-                    // What was read before stands.
-                    other => self.warn(Timer::Read, "the static pod path cannot be read", &other),
-                }
-            }
+            Ask::Files => self.on_files(cx, outcome),
             Ask::Watch => {
                 if now.since(self.watched_since) >= WATCH_LASTED {
                     self.watch_retry = Span(0);
@@ -321,6 +297,33 @@ impl Sources {
                     other => self.warn(Timer::Fetch, "the static pod URL cannot be read", &other),
                 }
             }
+        }
+    }
+
+    fn on_files(&mut self, cx: &mut Cx<'_>, outcome: Outcome) {
+        let now = cx.now.mono;
+        self.reading = None;
+        let file_check = cx.facts.settings().file_check.max(CHECK_LEAST);
+        let next = if core::mem::take(&mut self.again) { CALM } else { file_check };
+        let at = self.timers.entry(Timer::Read).or_insert(now + next);
+        *at = (*at).min(now + next);
+        match outcome {
+            Outcome::Disk(Ok(DiskReply::Manifests(names))) => {
+                self.warned.remove(&Timer::Read);
+                let names = names.unwrap_or_default();
+                self.files.retain(|name, _| names.binary_search(name).is_ok());
+                // A file that cannot be read at the start may be the manifest of a pod that runs: until it
+                // can be read, or a minute has passed, nothing counts as left over.
+                let doubt = |e: &Entry| e.problem.is_some() && e.pods.is_empty();
+                let first = *self.first_read.get_or_insert(now);
+                let patient = now.since(first) < DOUBT;
+                if !(patient && self.files.values().any(doubt)) {
+                    self.files_read = true;
+                }
+                self.settle(cx);
+            }
+            // What was read before stands.
+            other => self.warn(Timer::Read, "the static pod path cannot be read", &other),
         }
     }
 

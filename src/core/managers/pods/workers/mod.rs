@@ -322,7 +322,7 @@ impl Workers {
         if worker.busy && worker.phase == Phase::Syncing && late {
             return self.exceed_deadline(cx, uid);
         }
-        if worker.busy || !cx.facts.pleg.fresh(uid) || !runtime_known(cx.facts) {
+        if worker.busy || !cx.facts.pleg.fresh(uid) || !may_go_on(cx.facts, &worker.phase) {
             return;
         }
         if let Some(at) = worker.pause.filter(|at| *at > cx.now.mono) {
@@ -722,7 +722,7 @@ impl Workers {
                     || worker.busy
                     || worker.wake.is_some()
                     || !facts.pleg.fresh(uid)
-                    || !runtime_known(facts),
+                    || !may_go_on(facts, &worker.phase),
                 "workers: nothing would ever move {uid} in {:?}",
                 worker.phase
             );
@@ -730,9 +730,11 @@ impl Workers {
     }
 }
 
-/// Whether the runtime answers, and has said where cgroups lie.
-fn runtime_known(facts: &Facts) -> bool {
-    facts.pleg.reachable() && facts.runtime_status.cgroup_driver().is_some()
+/// Whether the runtime answers, and, for what is to be made, has said where cgroups lie. To stop and clean up, the
+/// configuration says enough: housekeeping finds what lies elsewhere.
+fn may_go_on(facts: &Facts, phase: &Phase) -> bool {
+    let makes = matches!(phase, Phase::Waiting | Phase::Syncing);
+    facts.pleg.reachable() && (!makes || facts.runtime_status.cgroup_driver().is_some())
 }
 
 /// A duration as Go prints whole seconds: `10s`, `2m40s`, with a blank behind.
