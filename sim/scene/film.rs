@@ -104,10 +104,10 @@ impl Film {
                 };
                 self.add(at, format!("error {text} {why}"));
             }
-            Event::Done { outcome: Outcome::Helper(Ok(HelperReply::Chains(chains))), .. } => {
-                if chains.ipv4 == Ok(Kept::Made) {
-                    self.add(at, "chains made".into());
-                }
+            Event::Done { outcome: Outcome::Helper(Ok(HelperReply::Chains(chains))), .. }
+                if chains.ipv4 == Ok(Kept::Made) =>
+            {
+                self.add(at, "chains made".into());
             }
             Event::Done { token, outcome } => {
                 let Some((_, call)) = self.open.remove(token) else { return };

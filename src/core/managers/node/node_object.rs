@@ -435,7 +435,9 @@ impl NodeObject {
         let Some(api) = cx.facts.settings().api.clone() else { return };
         let Some(node) = cx.facts.node.node.clone() else { return };
         self.next = cx.now.mono + self.rng.jitter(api.status_update, 4);
-        let fast = !self.told_ready && cx.now.mono.since(self.booted) < FAST_FOR;
+        // Who is refused is not heard sooner by asking on.
+        let fast =
+            !self.told_ready && self.problem.is_none() && cx.now.mono.since(self.booted) < FAST_FOR;
         if fast {
             self.next = self.next.min(cx.now.mono + FAST);
         }
