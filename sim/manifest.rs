@@ -195,6 +195,8 @@ impl Files {
         let what = |pod: &Pod| (pod.deleting, pod.grace_seconds);
         let now = what(&pod);
         let text = pod.text.clone();
+        // A name has one pod: the one before is gone, though nobody has said so.
+        self.objects.retain(|other, known| *other == uid || known.key != pod.key);
         let before = self.objects.insert(uid, pod);
         before.is_none_or(|before| what(&before) != now || before.text != text)
     }
