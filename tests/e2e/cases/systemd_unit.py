@@ -1,5 +1,5 @@
-"""A unit of systemd with its watchdog, and systemd as cgroup driver: slices of all classes with their
-values, which go with their pods; containers outlive the agent, however it ends."""
+"""A unit of systemd with its watchdog, and systemd as cgroup driver: slices of all classes with
+their values, which go with their pods; containers outlive the agent, however it ends."""
 
 import os
 import signal
@@ -11,7 +11,6 @@ GUEST = True
 SYSTEMD = True
 SECONDS = 600
 ROOT = "/sys/fs/cgroup"
-INFINITY = str(2**64 - 1)
 
 
 def value(path, file):
@@ -53,7 +52,8 @@ def check_units(path):
     want = [weight(256), "250ms", str(64 << 20), "yes", "active"]
     same(f"systemctl show {name}", unit.show(name, *asked), want)
     name = os.path.basename(path["burstable"])
-    same(f"systemctl show {name}", unit.show(name, "CPUWeight", "MemoryMax"), [weight(204), "infinity"])
+    have = unit.show(name, "CPUWeight", "MemoryMax")
+    same(f"systemctl show {name}", have, [weight(204), "infinity"])
     unit.systemctl("daemon-reload")
     check_values(path)
 
@@ -88,7 +88,8 @@ def case():
     for name in uids:
         remove(f"{name}.yaml")
     for name in uids:
-        until(f"the slice of {name} is gone", lambda n=name: not os.path.isdir(f"{ROOT}/{path[n]}"), 120)
+        folder = f"{ROOT}/{path[name]}"
+        until(f"the slice of {name} is gone", lambda f=folder: not os.path.isdir(f), 120)
         state = unit.show(os.path.basename(path[name]), "ActiveState")
         same(f"systemd has let go of {name}", state, ["inactive"])
     true("the classes stay", os.path.isdir(f"{ROOT}/kubepods.slice/kubepods-burstable.slice"))

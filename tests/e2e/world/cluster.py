@@ -170,8 +170,9 @@ class Cluster:
 
     # ---- processes ------------------------------------------------------------------------------
 
-    def start(self):
-        """From nothing until pods can be made; returns the seconds that it took."""
+    def start(self, seconds=60):
+        """From nothing until pods can be made, each step within so many seconds; returns how
+        many it took."""
         begin = time.monotonic()
         self.run("etcd", *etcd_flags())
         pki()
@@ -180,13 +181,13 @@ class Cluster:
             kubeconfig(f"{ETC}/{name}.conf", by_certificate(name))
         self.tls = ssl.create_default_context(cafile=f"{PKI}/ca.crt")
         self.tls.load_cert_chain(f"{PKI}/admin.crt", f"{PKI}/admin.key")
-        self.up()
+        self.up(seconds)
         for name, (role, group) in ROLES.items():
             self.bind(name, role, group)
         until(
             "the controller manager made the default service account",
             lambda: self.get("/api/v1/namespaces/default/serviceaccounts/default"),
-            60,
+            seconds,
         )
         return time.monotonic() - begin
 
@@ -200,10 +201,10 @@ class Cluster:
             stderr=log,
         )
 
-    def up(self):
+    def up(self, seconds=60):
         """Starts all but etcd."""
         self.run("kube-apiserver", *api_server_flags())
-        until("the API server is ready", self._is_ready, 60, every=0.05)
+        until("the API server is ready", self._is_ready, seconds, every=0.05)
         self.run("kube-controller-manager", *controller_flags())
         self.run("kube-scheduler", *component_flags("scheduler"))
 
