@@ -27,6 +27,9 @@ use steplet_core::event::{Fault, FaultKind, Pair};
 use steplet_core::time::Wall;
 use steplet_wire::tls::Leaf;
 
+/// Files of one name that were set aside; beyond it a new one is refused, which is said.
+const ASIDE_MOST: u32 = 100;
+
 /// Where the certificate of one purpose is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
@@ -152,9 +155,7 @@ impl Place {
             |error: io::Error| fault(format_args!("cannot replace {}", current.display()), &error);
         // A file that somebody put there is not ours to throw away.
         if fs::symlink_metadata(&current).is_ok_and(|metadata| !metadata.is_symlink()) {
-            let aside = beside(&current, ".replaced");
-            let _ = fs::remove_file(&aside);
-            fs::hard_link(&current, &aside).map_err(at)?;
+            set_aside(&current).map_err(at)?;
         }
         let new = beside(&current, ".new");
         let _ = fs::remove_file(&new);
@@ -214,6 +215,20 @@ pub fn invalid(why: impl Display) -> Fault {
     Fault { kind: FaultKind::Invalid, message: why.to_string() }
 }
 
+/// Gives a file a second name that nothing bears yet: what was set aside before stays too.
+fn set_aside(path: &Path) -> io::Result<()> {
+    let mut count = 0;
+    loop {
+        let name = if count == 0 { ".replaced".into() } else { format!(".replaced.{count}") };
+        match fs::hard_link(path, beside(path, &name)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && count < ASIDE_MOST => {
+                count += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
 /// Replaces a file as a whole: after a power cut it is the old one or the new one.
 pub fn write_whole(path: &Path, mode: u32, content: &[u8]) -> Result<(), Fault> {
     let at = |error: io::Error| fault(format_args!("cannot write {}", path.display()), &error);
@@ -243,6 +258,20 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_set_aside_before_stays() {
+        let scratch = Scratch::new("pki_aside");
+        let file = scratch.path().join("current.pem");
+        for text in ["one", "two", "three"] {
+            let _ = fs::remove_file(&file);
+            fs::write(&file, text).unwrap();
+            set_aside(&file).unwrap();
+        }
+        let read = |name: &str| fs::read_to_string(beside(&file, name)).unwrap();
+        let kept = [".replaced", ".replaced.1", ".replaced.2"].map(read);
+        assert_eq!(kept, ["one", "two", "three"]);
+    }
     use crate::shell::scratch::Scratch;
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
