@@ -3,20 +3,10 @@
 import os
 
 from agent import Agent, live, place, remove, running, same, until
+from cgroup2 import ROOT, value, weight
 
 GUEST = True
 SECONDS = 240
-ROOT = "/sys/fs/cgroup"
-
-
-def value(path, file):
-    with open(f"{ROOT}/{path}/{file}") as content:
-        return content.read().strip()
-
-
-def weight(shares):
-    """cpu.weight of the groups that the agent owns: linear, as KEP-2254 has it."""
-    return str(1 + (shares - 2) * 9999 // 262142)
 
 
 def case():

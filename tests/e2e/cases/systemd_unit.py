@@ -6,21 +6,11 @@ import signal
 
 import unit
 from agent import CONFIG, live, place, remove, running, same, true, until
+from cgroup2 import ROOT, value, weight
 
 GUEST = True
 SYSTEMD = True
 SECONDS = 600
-ROOT = "/sys/fs/cgroup"
-
-
-def value(path, file):
-    with open(f"{ROOT}/{path}/{file}") as content:
-        return content.read().strip()
-
-
-def weight(shares):
-    """cpu.weight of the groups that the agent owns: linear, as KEP-2254 has it."""
-    return str(1 + (shares - 2) * 9999 // 262142)
 
 
 def slices(uids):
